@@ -4,16 +4,10 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from edge_client.agent import lazy_services
 from edge_client.agent.announcer import Announcer
 from edge_client.agent.eligibility.machine import GiveBack, Hold, ReportVerdict, Resume
 from edge_client.agent.eligibility.monitor import EligibilityMonitor
-from edge_client.agent.lazy_services import (
-    CertificateService,
-    LazyClientUpdate,
-    LazyDiagnostics,
-    LazyRollout,
-    open_renewer,
-)
 from edge_client.agent.messenger import Messenger
 from edge_client.agent.presence import Presence
 from edge_client.agent.service import Service, Topic
@@ -217,7 +211,7 @@ def assemble(
     state_store = StateStore(settings)
     context = _make_context(settings, state_store, data, root, feed)
     policy = SignaturePolicy(settings.federation, settings.device, settings.state, settings.trust)
-    worker, renewer = Worker(inbox, settings.trainers()), open_renewer(settings)
+    worker, renewer = Worker(inbox, settings.trainers()), lazy_services.open_renewer(settings)
     presence = Presence(settings, data, lambda: renewer.valid_until if renewer else None)
     link = make_link(settings, inbox, presence, renewer)
     messenger = Messenger(link, settings.federation, settings.device)
@@ -231,12 +225,12 @@ def assemble(
         (
             announcer,
             telemetry,
-            *([CertificateService(renewer, link, messenger)] if renewer else []),
+            *([lazy_services.CertificateService(renewer, link, messenger)] if renewer else []),
             EligibilityService(monitor, worker, runner, announcer),
             runner,
-            LazyRollout(settings, data, inbox, messenger),
-            LazyDiagnostics(settings, inbox, messenger, root=root),
-            LazyClientUpdate(settings, inbox, messenger),
+            lazy_services.LazyRollout(settings, data, inbox, messenger),
+            lazy_services.LazyDiagnostics(settings, inbox, messenger, root=root),
+            lazy_services.LazyClientUpdate(settings, inbox, messenger),
             MessageIntake(messenger, runner, policy, monitor, announcer, settings.veto),
             *([DataWatch(worker, runner, every_s=settings.watch_data_s)] if feed else []),
             Housekeeping(worker),

@@ -19,16 +19,8 @@ from edge_client.agent.worker import DataChanged
 from edge_client.data.local import LocalData
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
+from schemas import messages
 from schemas.errors import PeerError
-from schemas.messages import (
-    ClientOffer,
-    ClientReport,
-    ClientWithdrawal,
-    DiagnosticRequest,
-    ModelOffer,
-    ModelWithdrawal,
-    decode_message,
-)
 from schemas.messages.client_update import UpdateCause, UpdateStage
 from schemas.tensors.chunks import decode_chunk
 from schemas.topics import Channel, DeviceTopic, EnrolTopic
@@ -86,8 +78,8 @@ class LazyDiagnostics(Service):
     def receive(self, topic: Topic, arrived: Arrived) -> bool:
         if not isinstance(topic, DeviceTopic) or topic.channel is not Channel.DOWN_FLEET:
             return False
-        message = decode_message(arrived.payload, federation=self._settings.federation)
-        if not isinstance(message, DiagnosticRequest):
+        message = messages.decode_message(arrived.payload, federation=self._settings.federation)
+        if not isinstance(message, messages.DiagnosticRequest):
             return False
         self._start().receive(message)
         return True
@@ -168,7 +160,7 @@ class LazyOfferService(Service):
 class LazyRollout(LazyOfferService):
     """Forwards the agent's calls to the runtime of rollouts once there is one."""
 
-    offer_type, channel = ModelOffer, Channel.DOWN_ROLLOUT
+    offer_type, channel = messages.ModelOffer, Channel.DOWN_ROLLOUT
 
     def __init__(self, settings: AgentSettings, data: LocalData, inbox: Inbox, messenger: Messenger) -> None:
         super().__init__()
@@ -194,10 +186,10 @@ class LazyRollout(LazyOfferService):
         return self._use(make_runtime(self._settings, lambda: self._data, self._inbox, self._publish))
 
 
-def decode_rollout_message(payload: bytes, federation: str) -> ModelOffer | ModelWithdrawal:
+def decode_rollout_message(payload: bytes, federation: str) -> messages.ModelOffer | messages.ModelWithdrawal:
     """The message of a device's rollout topic; raises `PeerError` for any other."""
-    message = decode_message(payload, federation=federation)
-    if not isinstance(message, ModelOffer | ModelWithdrawal):
+    message = messages.decode_message(payload, federation=federation)
+    if not isinstance(message, messages.ModelOffer | messages.ModelWithdrawal):
         raise PeerError(f"'{message.kind}' does not belong on this topic", reason=Reason.UNKNOWN_KIND)
     return message
 
@@ -209,7 +201,7 @@ class LazyClientUpdate(LazyOfferService):
     is refused.
     """
 
-    offer_type, channel = ClientOffer, Channel.DOWN_FLEET
+    offer_type, channel = messages.ClientOffer, Channel.DOWN_FLEET
 
     def __init__(self, settings: AgentSettings, inbox: Inbox, messenger: Messenger) -> None:
         super().__init__()
@@ -220,8 +212,8 @@ class LazyClientUpdate(LazyOfferService):
             self._start()
 
     def _take(self, payload: bytes) -> bool:
-        message = decode_message(payload, federation=self._settings.federation)
-        if not isinstance(message, ClientOffer | ClientWithdrawal):
+        message = messages.decode_message(payload, federation=self._settings.federation)
+        if not isinstance(message, messages.ClientOffer | messages.ClientWithdrawal):
             return False
         runtime = self._start()
         if runtime is None:
@@ -230,10 +222,10 @@ class LazyClientUpdate(LazyOfferService):
             runtime.receive(message)
         return True
 
-    def _cannot(self, message: ClientOffer | ClientWithdrawal) -> ClientReport:
+    def _cannot(self, message: messages.ClientOffer | messages.ClientWithdrawal) -> messages.ClientReport:
         """The answer of a client that no launcher has started, or whose folder cannot be used."""
         without = "this client was not started by a launcher, which `edge-client install` makes"
-        return ClientReport(
+        return messages.ClientReport(
             federation=self._settings.federation,
             device=self._settings.device,
             rollout=message.rollout,

@@ -20,6 +20,7 @@ from edge_client.training.choice import make_trainer
 from edge_client.training.dead_channels import DEAD_CHANNELS, MAX_DEAD, dead_share
 from edge_client.training.results import EpochReport
 from edge_client.training.trainer import Trained, decline_unknown
+from schemas import values
 from schemas.counted import format_count
 from schemas.errors import PeerError
 from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
@@ -27,14 +28,6 @@ from schemas.messages.tasks import FIXED
 from schemas.statistics import StatisticsRequest
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import FileGroups, Groups, decode_json
-from schemas.values import (
-    MAX_COUNTED_CLASSES,
-    DeliveryMetrics,
-    DriftFinding,
-    Personalisation,
-    Reason,
-    TrainingMetrics,
-)
 
 if TYPE_CHECKING:
     from edge_client.agent.delivery_export import ExportedModel, Exporter
@@ -93,19 +86,19 @@ def _train_shared(pruned: Pruned, training: DeviceTraining) -> Update:
     return Update(**answer_fields(task, context), blob=blob, spec=answer.spec, metrics=metrics, drift=drift)
 
 
-def _standing(alarm: DriftAlarm | None, metrics: TrainingMetrics) -> DriftFinding | None:
+def _standing(alarm: DriftAlarm | None, metrics: values.TrainingMetrics) -> values.DriftFinding | None:
     """What the alarm about the data is about, if it stands after this training."""
     if alarm is not None and metrics.epochs:
         alarm = alarm.after_training(metrics.received_loss)
     return None if alarm is None else alarm.finding
 
 
-def training_metrics(task: TrainTask, trained: Trained, dead: float) -> TrainingMetrics:
+def training_metrics(task: TrainTask, trained: Trained, dead: float) -> values.TrainingMetrics:
     """What the task asks for of a training's measurements, with a large share of `dead` channels."""
     counts, metrics = trained.after.by_class, trained.metrics
     if dead >= MAX_DEAD:
         metrics = metrics.model_copy(update={"metrics": {**metrics.metrics, DEAD_CHANNELS: dead}})
-    if not task.by_class or len(counts) > MAX_COUNTED_CLASSES:
+    if not task.by_class or len(counts) > values.MAX_COUNTED_CLASSES:
         return metrics
     return metrics.model_copy(update={"by_class": counts})
 
@@ -151,7 +144,7 @@ def do_delivery(
 
 def _export(
     task: DeliverTask, training: DeviceTraining, received: Groups, export: "Exporter"
-) -> "tuple[ExportedModel, Personalisation | None]":
+) -> "tuple[ExportedModel, values.Personalisation | None]":
     """Export the received sub-model with the device's own layers, trained on its data if the task asks."""
     from edge_client.agent.delivery_export import ExportJob, with_frequencies, with_threshold
     from edge_client.agent.device_training import note_of, personalise
@@ -171,13 +164,13 @@ def _delivery_metrics(
     exported: "ExportedModel",
     tried: "Tried",
     delivered: "Delivered",
-    personal: Personalisation | None,
+    personal: values.Personalisation | None,
     *,
     examples: int,
-) -> DeliveryMetrics:
+) -> values.DeliveryMetrics:
     """The measurements of the network as exported, and of the variant that is in use."""
     model = delivered.model
-    return DeliveryMetrics(
+    return values.DeliveryMetrics(
         parameters=exported.parameters,
         macs=exported.macs,
         onnx_bytes=delivered.bytes,
@@ -252,14 +245,14 @@ def do_statistics(task: TrainTask, request: StatisticsRequest, context: TaskCont
         raise PeerError(
             f"{format_count(len(data), 'example')}: statistics of fewer than {context.min_examples} tell too "
             "much of each (--min-examples)",
-            reason=Reason.INELIGIBLE,
+            reason=values.Reason.INELIGIBLE,
         )
     odd = not_finite(data)
     if odd:
-        raise PeerError(f"{odd} has values that are not finite numbers", reason=Reason.NOT_FINITE)
+        raise PeerError(f"{odd} has values that are not finite numbers", reason=values.Reason.NOT_FINITE)
     groups: dict[str, Any] = statistics_of(data, request, outputs=task.model.num_classes)
     blob = context.store.put_groups(groups, chunk_bytes=context.chunk_bytes)
-    metrics = TrainingMetrics(examples=len(data), epochs=0, steps=0)
+    metrics = values.TrainingMetrics(examples=len(data), epochs=0, steps=0)
     return Update(**answer_fields(task, context), blob=blob, spec=task.spec, metrics=metrics)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from edge_client.data.dataset import LabelledData
 from edge_client.models.modes import device_of, evaluating, smallest_batch, training_only
 from edge_client.models.random_state import seed_generators
+from edge_client.training import results
 from edge_client.training.checkpoint_state import restore, state_of
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
 from edge_client.training.epochs import WORK, EpochProgress, epoch_orders, epoch_radius, step_rate
@@ -24,13 +25,6 @@ from edge_client.training.objectives.objective import Batch, Run, TrainingContex
 from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.optimizer_names import check_optimizer
 from edge_client.training.optimizers import OPTIMIZERS
-from edge_client.training.results import (
-    EpochReport,
-    TrainingResult,
-    TrainingStopped,
-    bound_loss,
-    merge_groups,
-)
 from edge_client.training.shared_forward import step_gradients
 from edge_client.training.step_capture import Examples, Recorder, Step
 from edge_client.training.switched_steps import SwitchedSteps
@@ -49,7 +43,7 @@ def train(
     *,
     received: Groups | None = None,
     kept: Groups | None = None,
-    on_epoch: Callable[[EpochReport], None] | None = None,
+    on_epoch: Callable[[results.EpochReport], None] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint: EpochCheckpoint | None = None,
     recorder: Recorder | None = None,
@@ -59,7 +53,7 @@ def train(
     trained: Collection[str] | None = None,
     features: Features | None = None,
     adapters: Adapters | None = None,
-) -> TrainingResult:
+) -> results.TrainingResult:
     """Train `module` in place for the plan's local epochs; equal seeds give equal weights, bit by bit.
 
     `received` and `kept` are the groups of the task and of this device's last round, for the objectives.
@@ -131,9 +125,9 @@ class Training:
     def run(
         self,
         context: TrainingContext,
-        on_epoch: Callable[[EpochReport], None] | None,
+        on_epoch: Callable[[results.EpochReport], None] | None,
         checkpoint: EpochCheckpoint | None,
-    ) -> TrainingResult:
+    ) -> results.TrainingResult:
         """Train for the plan's epochs, after those of the checkpoint."""
         module, plan, progress, objectives = self.module, self._plan, self._progress, self.objectives
         # Before `training_only`, which sets the modes of the layers that both have.
@@ -156,10 +150,10 @@ class Training:
                     on_epoch(progress.report(plan))
             if plan.local_epochs == 0 and not all(objective.sums for objective in objectives):
                 self._look()
-            groups = merge_groups(objective.finish() for objective in objectives)
-            keeping = merge_groups(objective.keep() for objective in objectives)
+            groups = results.merge_groups(objective.finish() for objective in objectives)
+            keeping = results.merge_groups(objective.keep() for objective in objectives)
             factors = self._low_rank.factors() if self._low_rank is not None else {}
-        return TrainingResult(groups, progress.metrics(len(self.examples.labels)), keeping, factors)
+        return results.TrainingResult(groups, progress.metrics(len(self.examples.labels)), keeping, factors)
 
     @contextlib.contextmanager
     def _clean_up(self) -> Iterator[None]:
@@ -225,11 +219,11 @@ class Training:
             self.optimizer.rate = step_rate(self._plan, self._progress.steps + len(losses), share)
             losses.append(step(examples))
             counts.append(len(examples.labels))
-        return bound_loss(_mean(losses, counts)), len(losses)
+        return results.bound_loss(_mean(losses, counts)), len(losses)
 
     def _check_going_on(self) -> None:
         if self._should_stop():
-            raise TrainingStopped("local training was stopped")
+            raise results.TrainingStopped("local training was stopped")
 
     def _look(self) -> None:
         """One pass without gradients or batch statistics, for a board that cannot train."""

@@ -9,15 +9,9 @@ from typing import Any
 
 import tomli_w
 
+from edge_server.config import run_sections
 from edge_server.config.object_store import HomeAssistantSettings, ObjectStoreSettings, SparkplugSettings
 from edge_server.config.privacy import PrivacySettings
-from edge_server.config.run_sections import (
-    ClientSettings,
-    FederationSettings,
-    FirewallSettings,
-    RecipeInfo,
-    SimulationSettings,
-)
 from edge_server.config.sections import DataSettings, ModelSettings, RunTrainingSettings, TierSettings
 from edge_server.strategy.components import make_strategy
 from edge_server.strategy.data_statistics import ROUNDS, rough_request
@@ -34,16 +28,16 @@ DEFAULT_DOWNLINK = (Component(name="fp16"),)  # the default codecs (figures: tes
 class Config(Settings):
     """A whole federation file."""
 
-    recipe: RecipeInfo | None = None
-    federation: FederationSettings = FederationSettings()
-    clients: ClientSettings = ClientSettings()
+    recipe: run_sections.RecipeInfo | None = None
+    federation: run_sections.FederationSettings = run_sections.FederationSettings()
+    clients: run_sections.ClientSettings = run_sections.ClientSettings()
     model: ModelSettings = ModelSettings()
     data: DataSettings = DataSettings()
     training: RunTrainingSettings = RunTrainingSettings()
     tiers: TierSettings = TierSettings()
-    simulation: SimulationSettings = SimulationSettings()
+    simulation: run_sections.SimulationSettings = run_sections.SimulationSettings()
     privacy: PrivacySettings = PrivacySettings()
-    firewall: FirewallSettings = FirewallSettings()
+    firewall: run_sections.FirewallSettings = run_sections.FirewallSettings()
     object_store: ObjectStoreSettings = ObjectStoreSettings()
     home_assistant: HomeAssistantSettings = HomeAssistantSettings()
     sparkplug: SparkplugSettings = SparkplugSettings()

@@ -14,17 +14,11 @@ from edge_client.models.registry import entry
 from edge_client.pruning.channel_selection import mean_ratio
 from edge_server.config.errors import UNNAMED
 from edge_server.config.scaling import ColumnName, Scaling
+from schemas import values
 from schemas.base import Settings, kebab
 from schemas.errors import ConfigError
 from schemas.labels import parse_where
 from schemas.strategy import MAX_RANK, TrainingSettings
-from schemas.values import (
-    MAX_COLUMNS,
-    ClassName,
-    Interpolation,
-    PictureScale,
-    Resizing,
-)
 
 
 class ModelSettings(Settings):
@@ -68,11 +62,13 @@ _Deviations = Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], _PerCol
 class DataSettings(Settings):
     """The server's test data, the classes and columns, and how simulated devices share the data."""
 
-    classes: Annotated[tuple[ClassName, ...], Field(min_length=1, max_length=10_000)] | None = None
+    classes: Annotated[tuple[values.ClassName, ...], Field(min_length=1, max_length=10_000)] | None = None
     """Names of all classes in the order of the model's outputs. If unset they are those of `source`, or
     else those that devices state before the first round.
     """
-    columns: Annotated[tuple[ColumnName, ...], Field(min_length=1, max_length=MAX_COLUMNS)] | None = None
+    columns: Annotated[tuple[ColumnName, ...], Field(min_length=1, max_length=values.MAX_COLUMNS)] | None = (
+        None
+    )
     """Names of all inputs in the order in which the model takes them, with units where they have some:
     `["temperature [°C]", "co2"]`. If unset they are those of `source`, or else those of most devices before
     the first round. Every device's table is put into this order.
@@ -93,7 +89,7 @@ class DataSettings(Settings):
     middle with the network's proportions, times this share on each side, or with "none" the whole picture,
     stretched. If unset it is what the weights of `[model] from` state, or "none".
     """
-    interpolation: Interpolation | None = Field(default=None, exclude_if=lambda name: name is None)
+    interpolation: values.Interpolation | None = Field(default=None, exclude_if=lambda name: name is None)
     """How pictures of another size are resized, on every device and in the exported files: "bilinear" or
     "bicubic", smoothed as they shrink. If unset it is what the weights of `[model] from` state, or else
     "bilinear".
@@ -130,15 +126,15 @@ class DataSettings(Settings):
     """Means and standard deviations, whatever the scaling; a run writes here what it has asked for."""
 
     @property
-    def resizing(self) -> Resizing | None:
+    def resizing(self) -> values.Resizing | None:
         """How pictures of another size are resized everywhere, if anything is stated of what they become."""
         if self.crop is None and self.interpolation is None and self.mean is None:
             return None
         crop = None if self.crop == "none" else self.crop
-        return Resizing(crop=crop, interpolation=self.interpolation or "bilinear")
+        return values.Resizing(crop=crop, interpolation=self.interpolation or "bilinear")
 
     @property
-    def common_scale(self) -> PictureScale | None:
+    def common_scale(self) -> values.PictureScale | None:
         """The scale of picture files that is stated; None for the range of their type."""
         return parsed_scale(self.picture_scale or FULL, source="picture-scale")
 

@@ -22,15 +22,7 @@ from edge_server.coordinator.round_record import (
 from edge_server.coordinator.round_recorder import RoundRecorder
 from edge_server.coordinator.round_tests import RoundTest, RoundTests
 from edge_server.coordinator.run_storage import RunStorage
-from edge_server.coordinator.tasks.masking import (
-    cohort_update,
-    figures_map,
-    sum_masked_answers,
-    sum_masked_figures,
-    sum_masked_sums,
-    sum_masked_updates,
-    sums_map,
-)
+from edge_server.coordinator.tasks import masking
 from edge_server.coordinator.tasks.task import counts_classes
 from edge_server.coordinator.tier_assignment import TierAssigner
 from edge_server.coordinator.validation.checker import UpdateChecker
@@ -151,7 +143,7 @@ class Aggregator:
             return command.updates
         total = self._sum(self.client_updates(command.updates, {}), command.opened)
         blob = self._storage.store.put_groups(total.groups)
-        update = cohort_update(total, blob, next(iter(command.updates.values())))
+        update = masking.cohort_update(total, blob, next(iter(command.updates.values())))
         self._storage.journal.write_examined(update, reason=None)
         return {update.device: update}
 
@@ -160,17 +152,17 @@ class Aggregator:
         context = self._context
         asked = statistics_request(context.strategy, self._model.state)
         if asked is not None:
-            return sum_masked_answers(masked, opened, asked, context.spec)
+            return masking.sum_masked_answers(masked, opened, asked, context.spec)
         if context.strategy.is_summed(self._model.state.round + 1):
             (spec,) = opened.terms.specs
             rules = context.strategy.groups
-            numbers = sums_map(rules, spec, context.spec, context.channel_map)
-            return sum_masked_sums(masked, opened, rules, numbers)
+            numbers = masking.sums_map(rules, spec, context.spec, context.channel_map)
+            return masking.sum_masked_sums(masked, opened, rules, numbers)
         if context.strategy.trains:
-            return sum_masked_updates(masked, opened, context.network.parts.cut(context.channel_map))
+            return masking.sum_masked_updates(masked, opened, context.network.parts.cut(context.channel_map))
         by_class = counts_classes(context.config, context.spec)
-        figures = figures_map(context.spec, context.channel_map, by_class=by_class)
-        return sum_masked_figures(masked, opened, context.spec, figures)
+        figures = masking.figures_map(context.spec, context.channel_map, by_class=by_class)
+        return masking.sum_masked_figures(masked, opened, context.spec, figures)
 
     def client_updates(
         self, sent: Mapping[str, Update], staleness: Mapping[str, int], *, take_ratios: bool = True

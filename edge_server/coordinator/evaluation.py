@@ -10,15 +10,9 @@ from edge_client.data.dataset import Inputs, LabelledData, sample
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.training.loop import single_thread
 from edge_client.training.results import Evaluation
+from edge_server.config import test_data
 from edge_server.config.config import Config
 from edge_server.config.inputs import as_stated
-from edge_server.config.test_data import (
-    as_the_federation,
-    load_test_data,
-    model_spec,
-    stated_classes,
-    stated_columns,
-)
 from edge_server.coordinator.global_model import GlobalModel
 from edge_server.coordinator.validation.harm_sample import make_sample
 from edge_server.coordinator.validation.leave_one_out import Sample
@@ -69,14 +63,16 @@ class Testing:
         columns: tuple[Feature, ...] = (),
     ) -> None:
         self._config = config
-        data = load_test_data(config) if data is None else data
-        self.model_spec = model_spec(config, data)
-        self.classes = classes or stated_classes(config, data, self.model_spec.num_classes)
-        self.columns = columns or stated_columns(config, data, self.model_spec)
+        data = test_data.load_test_data(config) if data is None else data
+        self.model_spec = test_data.model_spec(config, data)
+        self.classes = classes or test_data.stated_classes(config, data, self.model_spec.num_classes)
+        self.columns = columns or test_data.stated_columns(config, data, self.model_spec)
         about = Preprocessing(columns=self.columns, picture_scale=config.data.common_scale)
         self._unseen = as_stated(about, config.data, self.model_spec)
         listed = self.classes or numbers(self.model_spec.num_classes)
-        self.data = None if data is None else as_the_federation(data, self.model_spec, listed, self.columns)
+        self.data = (
+            None if data is None else test_data.as_the_federation(data, self.model_spec, listed, self.columns)
+        )
         self._inputs: Inputs | None = None
         named = self.data if self.data is not None and self.data.learning_task.exclusive else None
         name = named.only_class if named is not None else None

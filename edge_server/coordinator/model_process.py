@@ -24,13 +24,7 @@ from edge_client.inference.export.metadata import ExportRefused
 from edge_client.system.logging.setup import begin_inherited_log
 from edge_client.system.process_memory import keep_freed_memory
 from edge_client.training.results import Evaluation
-from edge_server.coordinator.worker_processes import (
-    end_with_parent,
-    ending,
-    interrupts_blocked,
-    start_fork_server,
-    worker_context,
-)
+from edge_server.coordinator import worker_processes
 from schemas.errors import EdgeError
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays, FileGroups
@@ -100,7 +94,7 @@ class ModelProcess:
     """One such process, started with its first job; it has a thread that waits for it."""
 
     def __init__(self, setup: ModelSetup) -> None:
-        self._context, self._setup = worker_context(PRELOADED), setup
+        self._context, self._setup = worker_processes.worker_context(PRELOADED), setup
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="model-process")
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
@@ -144,18 +138,18 @@ class ModelProcess:
         if self._process is None or self._closed:
             return "is not there"
         self._process.join(END_S)
-        return ending(self._process.exitcode)
+        return worker_processes.ending(self._process.exitcode)
 
     def _ensure_connection(self) -> Connection:
         if self._closed:
             raise ProcessLost("the run is over")
         if self._connection is None:
-            start_fork_server(self._context)
+            worker_processes.start_fork_server(self._context)
             ours, theirs = self._context.Pipe()
             process = self._context.Process(  # type: ignore[attr-defined]
                 target=_serve, args=(theirs, self._setup), name="model-process", daemon=True
             )
-            with interrupts_blocked():
+            with worker_processes.interrupts_blocked():
                 process.start()
             theirs.close()
             self._process, self._connection = process, ours
@@ -168,7 +162,7 @@ def _serve(connection: Connection, setup: ModelSetup) -> None:
     """Answer jobs until the parent closes the pipe; Ctrl-C is the parent's to handle."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_freed_memory()
-    end_with_parent()
+    worker_processes.end_with_parent()
     begin_inherited_log(logging.WARNING)
     bench = ModelBench(setup)
     with contextlib.suppress(EOFError, OSError):

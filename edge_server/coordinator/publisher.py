@@ -16,14 +16,8 @@ from edge_client.transport.object_store.http import HttpClient
 from edge_server.config.object_store import EMBEDDED, ObjectStoreSettings
 from edge_server.observability.counters import RunCounters
 from edge_server.rounds.events import Publish, SendChunks
+from edge_server.transport.object_store import signed_urls
 from edge_server.transport.object_store.http_service import serve_objects
-from edge_server.transport.object_store.signed_urls import (
-    KEY_BYTES,
-    HmacUrlSigner,
-    S3UrlSigner,
-    UrlSigner,
-    read_secret,
-)
 from edge_server.transport.object_store.store import ObjectStore
 from schemas.messages import Message, encode_message
 from schemas.names import site_of
@@ -42,25 +36,25 @@ def open_object_store(settings: ObjectStoreSettings, folder: Path) -> Iterator[O
     if settings.store is None:
         yield None
     elif settings.store == EMBEDDED:
-        key = secrets.token_bytes(KEY_BYTES)
+        key = secrets.token_bytes(signed_urls.KEY_BYTES)
         with serve_objects(folder, key) as address:
-            yield _object_store(settings, HmacUrlSigner(address, key))
+            yield _object_store(settings, signed_urls.HmacUrlSigner(address, key))
     else:
         yield _object_store(settings, _url_signer(settings, settings.store))
 
 
-def _object_store(settings: ObjectStoreSettings, signer: UrlSigner) -> ObjectStore:
+def _object_store(settings: ObjectStoreSettings, signer: signed_urls.UrlSigner) -> ObjectStore:
     web = HttpClient(ca=settings.ca, timeout_s=PATIENCE_S)
     above = int(settings.threshold_mb * 10**6)
     return ObjectStore(signer, web, above=above, seconds=settings.url_minutes * 60)
 
 
-def _url_signer(settings: ObjectStoreSettings, store: str) -> UrlSigner:
+def _url_signer(settings: ObjectStoreSettings, store: str) -> signed_urls.UrlSigner:
     parts = urlsplit(store)
     if parts.scheme == "s3":
-        return S3UrlSigner(parts.netloc, parts.path, settings.endpoint)
+        return signed_urls.S3UrlSigner(parts.netloc, parts.path, settings.endpoint)
     assert settings.secret is not None
-    return HmacUrlSigner(store, read_secret(settings.secret))
+    return signed_urls.HmacUrlSigner(store, signed_urls.read_secret(settings.secret))
 
 
 log = logging.getLogger(__name__)

@@ -22,17 +22,9 @@ from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.service_folder import ServiceFolder, default_service_folder
 from edge_server.transport.broker_connection import BrokerConnection
 from edge_server.transport.lease.keeper import LeaseKeeper
+from schemas import topics
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import BlobRequest, Refusal, decode_message, encode_message
-from schemas.topics import (
-    Channel,
-    DeviceTopic,
-    StandbyTopic,
-    parse_topic,
-    server_filters,
-    site_filters,
-    stray_gateway_filters,
-)
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
@@ -97,9 +89,9 @@ class Reception:
     def __init__(self, config: Config, address: BrokerAddress, lease: LeaseKeeper | None) -> None:
         settings = config.federation
         self._federation = settings.name
-        filters = server_filters(settings.name, blobs=not settings.receivers)
-        filters += (site_filters if settings.sites else stray_gateway_filters)(settings.name)
-        self.standby_topic = str(StandbyTopic(settings.name, "report"))
+        filters = topics.server_filters(settings.name, blobs=not settings.receivers)
+        filters += (topics.site_filters if settings.sites else topics.stray_gateway_filters)(settings.name)
+        self.standby_topic = str(topics.StandbyTopic(settings.name, "report"))
         self.inbox: Inbox = queue.SimpleQueue()
         self.connection = BrokerConnection(
             address,
@@ -141,8 +133,8 @@ class Reception:
     def _answer(self, arrived: Arrived) -> bool:
         """Answer the question whether a server is there; returns whether it was one."""
         try:
-            topic = parse_topic(arrived.topic)
-            if not isinstance(topic, DeviceTopic) or topic.channel is not Channel.UP:
+            topic = topics.parse_topic(arrived.topic)
+            if not isinstance(topic, topics.DeviceTopic) or topic.channel is not topics.Channel.UP:
                 return False
             message = decode_message(arrived.payload, federation=self._federation)
         except PeerError:
@@ -158,7 +150,7 @@ class Reception:
             reason=Reason.UNKNOWN_BLOB,
             detail="the server is starting",
         )
-        answer = str(DeviceTopic(self._federation, message.device, Channel.DOWN))
+        answer = str(topics.DeviceTopic(self._federation, message.device, topics.Channel.DOWN))
         self.connection.link.publish(answer, encode_message(refusal))
         return True
 

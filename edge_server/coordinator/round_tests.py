@@ -7,15 +7,9 @@ from dataclasses import dataclass, field
 
 from edge_client.system.hardware.processor import usable_cores
 from edge_client.training.results import Evaluation
+from edge_server.coordinator import model_process
 from edge_server.coordinator.evaluation import by_tier, distinct
 from edge_server.coordinator.global_model import has_diverged
-from edge_server.coordinator.model_process import (
-    Evaluated,
-    EvaluationJob,
-    ModelProcess,
-    ModelSetup,
-    ProcessLost,
-)
 from edge_server.coordinator.model_state import ModelState
 from edge_server.storage.run_folder import RunFolder
 from schemas.submodel import SubModelSpec
@@ -39,7 +33,7 @@ class RoundTest:
     number: int
     tiers: Mapping[int, SubModelSpec] = field(default_factory=dict)
     found: Mapping[int, Evaluation] | None = None
-    parts: tuple[Future[Evaluated], ...] = ()
+    parts: tuple[Future[model_process.Evaluated], ...] = ()
     unfit: bool = False
 
     @property
@@ -61,7 +55,7 @@ class RoundTests:
 
     def __init__(self, model: ModelState, folder: RunFolder) -> None:
         self._model, self._folder = model, folder
-        self._testers: list[ModelProcess] | None = None
+        self._testers: list[model_process.ModelProcess] | None = None
 
     def begin(self, number: int) -> RoundTest:
         """Begin the test that is due after round `number`, whose model is in the run folder.
@@ -88,7 +82,7 @@ class RoundTests:
             return test.found
         try:
             parts = [part.result() for part in test.parts]
-        except ProcessLost as error:
+        except model_process.ProcessLost as error:
             log.warning("%s: the server itself tests from now on", error)
             self.close()
             return self._tested_here(test.tiers)
@@ -123,14 +117,16 @@ class RoundTests:
             found = testing.test(model.network, distinct(tiers), model.params_of)
         return by_tier(tiers, found)
 
-    def _parts(self, number: int, tiers: Mapping[int, SubModelSpec]) -> list[Future[Evaluated]]:
+    def _parts(self, number: int, tiers: Mapping[int, SubModelSpec]) -> list[Future[model_process.Evaluated]]:
         """Spread the sub-models over the processes."""
         assert self._testers is not None
         specs, count = distinct(tiers), len(self._testers)
         shares = [dict(list(specs.items())[place::count]) for place in range(count)]
         model = self._folder.model(number)
         return [
-            tester.test(EvaluationJob(model, share, {n: self._own(spec) for n, spec in share.items()}))
+            tester.test(
+                model_process.EvaluationJob(model, share, {n: self._own(spec) for n, spec in share.items()})
+            )
             for tester, share in zip(self._testers, shares, strict=True)
             if share
         ]
@@ -152,7 +148,7 @@ class RoundTests:
         here = not context.durable and settings.ray_address is None
         return min(cores, settings.workers or cores) if here else 0
 
-    def _begun_testers(self, most: int) -> list[ModelProcess]:
+    def _begun_testers(self, most: int) -> list[model_process.ModelProcess]:
         """As many as the configuration states, by default by cores where a test takes long."""
         model, testing = self._model, self._model.context.testing
         count = model.context.config.federation.testers
@@ -162,10 +158,10 @@ class RoundTests:
         data = testing.data
         if not count or data is None:
             return []
-        setup = ModelSetup(
+        setup = model_process.ModelSetup(
             model.context.spec, model.context.channel_map, model.fixed, data, model.context.still
         )
-        return [ModelProcess(setup) for _ in range(min(count, most))]
+        return [model_process.ModelProcess(setup) for _ in range(min(count, most))]
 
 
 def usual_count(cores: int, *, busy: int) -> int:

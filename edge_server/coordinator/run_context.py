@@ -19,15 +19,8 @@ from edge_client.pruning.channel_graph.trace import trace
 from edge_client.pruning.channel_selection import group_ratios
 from edge_server.config.config import Config
 from edge_server.config.inputs import describe_inputs
+from edge_server.coordinator import network_check
 from edge_server.coordinator.evaluation import Testing
-from edge_server.coordinator.network_check import (
-    check_features,
-    check_outputs,
-    unmeasured_notice,
-    unpruned_notice,
-    unscaled_notice,
-    untraced_notice,
-)
 from edge_server.coordinator.tasks.task import TaskTemplate
 from edge_server.observability.durations import Durations
 from edge_server.rounds.agreed_lists import ClassList, ColumnList
@@ -217,14 +210,17 @@ def make_context(
     network = Network(shown, channel_map, parts, tuple(traced.channel_map.parameters))
     for ratio in config.tiers.ratios:
         group_ratios(network.entry, ratio, channel_map)
-    check_outputs(module, testing.model_spec)
+    network_check.check_outputs(module, testing.model_spec)
     if strategy.statistics:
-        check_features(testing.model_spec)
+        network_check.check_features(testing.model_spec)
     own = _own_layers(strategy.own, module, testing.model_spec, network.registered_map)
     privacy = PrivacyGuard(config, strategy.privacy)
-    whole = unpruned_notice(config, network), untraced_notice(config, traced.stops)
-    measured = unmeasured_notice(config, strategy, network)
-    unscaled = unscaled_notice(config, testing.model_spec)
+    whole = (
+        network_check.unpruned_notice(config, network),
+        network_check.untraced_notice(config, traced.stops),
+    )
+    measured = network_check.unmeasured_notice(config, strategy, network)
+    unscaled = network_check.unscaled_notice(config, testing.model_spec)
     inputs, kept = describe_inputs(testing.model_spec, testing.preprocessing), _describe_kept(strategy, own)
     told = (*whole, unscaled, inputs, measured, kept)
     notices = tuple(text for text in told if text)

@@ -22,16 +22,8 @@ from edge_server.coordinator.standby.shipper import EntryMade, FollowedRun, Ship
 from edge_server.coordinator.standby.writing_right import HeldInbox, Suspended, WritingRight
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import ServerParts, Watcher
+from edge_server.rounds import events
 from edge_server.rounds.event_entry import EventKind
-from edge_server.rounds.events import (
-    LabelsChanged,
-    Note,
-    Reconnected,
-    RepairBlob,
-    Started,
-    StopRequested,
-    Tick,
-)
 from edge_server.storage.disk import disk_has_failed, in_words
 from edge_server.storage.records import Summary
 from edge_server.storage.recovery import Recovered
@@ -112,7 +104,7 @@ class Server:
             self.connection.link,
             self.coordinator.storage.store,
             counters,
-            lambda digest: self.inbox.put(RepairBlob(digest)),
+            lambda digest: self.inbox.put(events.RepairBlob(digest)),
             self._with_epoch,
             lambda send: send() if self._shipper is None else self._shipper.gate(send),
             settings.sites,
@@ -144,15 +136,15 @@ class Server:
         """Open the connections and begin the run, or go on with it."""
         self._receivers.open()
         self._right.exercise()
-        self.driver.step(Started())
+        self.driver.step(events.Started())
 
     def warn(self, what: str, detail: str) -> None:
         """Note something that concerns the user; may be called from another thread."""
-        self.inbox.put(Note(what, detail=detail))
+        self.inbox.put(events.Note(what, detail=detail))
 
     def stop(self) -> None:
         """End the run soon; may be called from a signal handler or another thread."""
-        self.inbox.put(StopRequested())
+        self.inbox.put(events.StopRequested())
 
     def suspend(self) -> None:
         """Stop the server soon and leave the run as it is; may be called from a signal handler."""
@@ -174,7 +166,9 @@ class Server:
         self.jobs.end(finished=end is not None and end.outcome == "finished")
         self.coordinator.aggregators.close()
         if end is None:
-            self.reporter.list(Note("server goes down", detail="the run is not over", kind=EventKind.ROUND))
+            self.reporter.list(
+                events.Note("server goes down", detail="the run is not over", kind=EventKind.ROUND)
+            )
             self.coordinator.suspend()
 
     def record_last_round(self) -> None:
@@ -189,7 +183,7 @@ class Server:
     def _tick(self, now: float) -> None:
         if self._right.exercise():
             self._take_labels()
-            self.driver.step(Tick())
+            self.driver.step(events.Tick())
             self.connection.echo.tick(now)
             if self._shipper is not None:
                 self._shipper.tick(now)
@@ -200,7 +194,7 @@ class Server:
     def _take_labels(self) -> None:
         changed = None if self._labels is None else self._labels.poll()
         if changed is not None:
-            self.driver.step(LabelsChanged(changed))
+            self.driver.step(events.LabelsChanged(changed))
 
     def _handle(self, event: Any) -> None:
         match event:
@@ -216,9 +210,9 @@ class Server:
                 self.driver.job_ended(event)
             case EntryMade() if self._shipper is not None:
                 self._shipper.announce()
-            case RepairBlob() | Note():
+            case events.RepairBlob() | events.Note():
                 self.driver.do(event)
-            case StopRequested():
+            case events.StopRequested():
                 self.driver.step(event)
             case Suspended():
                 raise event
@@ -232,12 +226,14 @@ class Server:
         match event:
             case LinkUp():
                 log.info("connected to %s", self.connection.address)
-                self.reporter.list(Note("connected to the broker", kind=EventKind.JOIN))
+                self.reporter.list(events.Note("connected to the broker", kind=EventKind.JOIN))
                 self._outgoing.announce_again()
-                self.driver.step(Reconnected())
+                self.driver.step(events.Reconnected())
             case LinkDown(reason):
                 log.info("%s", self.connection.trouble)
-                self.reporter.list(Note("no connection to the broker", detail=reason, kind=EventKind.LOSS))
+                self.reporter.list(
+                    events.Note("no connection to the broker", detail=reason, kind=EventKind.LOSS)
+                )
         if received is not None:
             self._intake.take(*received, retained=isinstance(event, Arrived) and event.retained)
         elif not isinstance(event, LinkDown | Confirmed):

@@ -2,14 +2,7 @@
 
 from dataclasses import replace
 
-from edge_server.rounds.agreed_lists import (
-    class_objection,
-    column_objection,
-    column_remarks,
-    common_classes,
-    common_columns,
-    remarks,
-)
+from edge_server.rounds import agreed_lists
 from edge_server.rounds.events import Command, Note, RecordStrike, send_refusal
 from edge_server.rounds.fleet import Device, OwnLabels
 from edge_server.rounds.quarantine import trusted_devices
@@ -46,8 +39,8 @@ def _agree_columns(federation: Federation) -> Step:
     if federation.attempt:
         return federation, []
     cards = {device.name: device.data for device in trusted_devices(federation)}
-    columns = common_columns(cards, known)
-    words = column_remarks(cards, known, columns)
+    columns = agreed_lists.common_columns(cards, known)
+    words = agreed_lists.column_remarks(cards, known, columns)
     commands: list[Command] = [Note("columns:", detail=words)] if words else []
     if columns == known.columns:
         return federation, commands
@@ -59,10 +52,10 @@ def _agree_classes(federation: Federation) -> Step:
         return federation, []
     cards = {device.name: device.data for device in trusted_devices(federation)}
     try:
-        classes = replace(federation.classes, names=common_classes(cards, federation.classes))
+        classes = replace(federation.classes, names=agreed_lists.common_classes(cards, federation.classes))
     except ConfigError as error:
         return end(federation, "failed", str(error))
-    words = remarks(cards, classes)
+    words = agreed_lists.remarks(cards, classes)
     commands: list[Command] = [Note("classes:", detail=words)] if words else []
     return replace(federation, classes=classes), commands
 
@@ -75,7 +68,7 @@ def check_data(federation: Federation, name: str, *, before: Device | None = Non
     device = federation.fleet.devices[name]
     if device.outside:
         return federation, []
-    why = column_objection(device.data, federation.columns) or class_objection(
+    why = agreed_lists.column_objection(device.data, federation.columns) or agreed_lists.class_objection(
         device.data, federation.classes
     )
     if not why:

@@ -15,19 +15,11 @@ phases (see `modes`).
 from dataclasses import replace
 from itertools import islice
 
-from edge_server.rounds import admission, events, quarantine, secure_aggregation
+from edge_server.rounds import admission, device_messages, events, quarantine, secure_aggregation
 from edge_server.rounds import participant as part
 from edge_server.rounds.broadcast import handlers
 from edge_server.rounds.class_agreement import relabel
 from edge_server.rounds.closing import RETRY_S, report_findings
-from edge_server.rounds.device_messages import (
-    drop_lost_blobs,
-    fall_back_to_chunks,
-    receive,
-    receive_chunk,
-    record_verdict,
-    skip_upload,
-)
 from edge_server.rounds.modes import mode_of
 from edge_server.rounds.participant import SENDING, Participant, Status, mark_missed
 from edge_server.rounds.participants import Participants
@@ -73,23 +65,25 @@ def _apply(federation: Federation, event: events.Event, now: float) -> Step:
         case events.Reconnected():
             return quarantine.doubt_all(federation, now), []
         case events.MessageReceived(message, have, accepted, retained):
-            return receive(federation, message, now, have=have, accepted=accepted, retained=retained)
+            return device_messages.receive(
+                federation, message, now, have=have, accepted=accepted, retained=retained
+            )
         case events.ChunkReceived(device, chunk):
-            return receive_chunk(federation, device, chunk, now)
+            return device_messages.receive_chunk(federation, device, chunk, now)
         case events.RoundPlanned():
             return _begin(federation, event, now)
         case events.UpdateStored(device):
-            return skip_upload(federation, device)
+            return device_messages.skip_upload(federation, device)
         case events.NotInObjectStore():
-            return fall_back_to_chunks(federation, event)
+            return device_messages.fall_back_to_chunks(federation, event)
         case events.UpdateChecked():
-            return record_verdict(federation, event)
+            return device_messages.record_verdict(federation, event)
         case events.SiteSpoke() | events.SiteChunkReceived() | events.UpdatesWeighed() | events.SumChecked():
             return site_rounds.on_event(federation, event, now)
         case events.RoundClosed():
             return _advance(federation, event, now)
         case events.BlobsLost(digests):
-            return drop_lost_blobs(federation, digests), []
+            return device_messages.drop_lost_blobs(federation, digests), []
         case events.RolledBack():
             return _go_back(federation, event, now)
         case events.Misbehaved(device, reason):

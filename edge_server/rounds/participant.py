@@ -6,15 +6,7 @@ from enum import StrEnum
 
 from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import Receiving
-from edge_server.rounds.events import (
-    Assignment,
-    CheckUpdate,
-    Command,
-    Note,
-    Send,
-    SendChunks,
-    WriteUpdateChunk,
-)
+from edge_server.rounds import events
 from schemas.messages import DeliverTask, Delivery, TaskReply, Update
 from schemas.tensors.blobs import Chunk
 from schemas.tensors.chunks import NO_CHUNKS, ChunkSet
@@ -57,7 +49,7 @@ class Participant:
     """
 
     device: str
-    assignment: Assignment
+    assignment: events.Assignment
     deadline: float
     status: Status = Status.OFFERED
     offer_at: float = 0.0
@@ -81,7 +73,7 @@ class Participant:
         return (answer.run, answer.attempt, answer.round) == (task.run, task.attempt, task.round)
 
 
-Step = tuple[Participant, list[Command]]
+Step = tuple[Participant, list[events.Command]]
 
 
 def mark_missed(participant: Participant) -> Participant:
@@ -93,9 +85,11 @@ def offer(participant: Participant, now: float) -> Step:
     time_left = max(0.0, participant.deadline - now)
     task = participant.assignment.task.model_copy(update={"deadline_s": time_left})
     first = participant.offer_at == 0
-    inline = [SendChunks(participant.device, ref, 0, 1, pushed=True) for ref in task.pushed_blobs() if first]
+    inline = [
+        events.SendChunks(participant.device, ref, 0, 1, pushed=True) for ref in task.pushed_blobs() if first
+    ]
     patience = CHECK_UP_S if participant.status is Status.ACCEPTED else OFFER_PATIENCE_S
-    return replace(participant, offer_at=now + patience), [Send(participant.device, task), *inline]
+    return replace(participant, offer_at=now + patience), [events.Send(participant.device, task), *inline]
 
 
 def record_reply(
@@ -108,7 +102,7 @@ def record_reply(
             return participant, []
         return replace(participant, status=Status.ACCEPTED, offer_at=now + CHECK_UP_S), []
     declined = replace(participant, status=Status.DECLINED, reason=reason, detail=detail, receiving=None)
-    return declined, [Note("declined the task", participant.device, reason, detail)]
+    return declined, [events.Note("declined the task", participant.device, reason, detail)]
 
 
 def record_claim(participant: Participant, update: Update, now: float, *, have: ChunkSet = NO_CHUNKS) -> Step:
@@ -153,7 +147,7 @@ def grant_upload(participant: Participant, now: float) -> Step:
     """Begin to fetch the claimed update, or continue after the device stopped sending."""
     assert participant.update is not None
     if participant.receiving is not None and participant.receiving.complete:
-        check = CheckUpdate(participant.device, participant.update)
+        check = events.CheckUpdate(participant.device, participant.update)
         return replace(participant, status=Status.CHECKING), [check]
     sent = participant.update.sent_blob
     if sent is None or (participant.update.deposited and not participant.by_chunks):
@@ -189,7 +183,7 @@ def skip_upload(participant: Participant) -> Step:
     if participant.update is None or participant.status not in (Status.WAITING, Status.UPLOADING):
         return participant, []
     there = replace(participant, status=Status.CHECKING, receiving=None)
-    return there, [CheckUpdate(participant.device, participant.update)]
+    return there, [events.CheckUpdate(participant.device, participant.update)]
 
 
 def fall_back_to_chunks(participant: Participant, have: ChunkSet) -> Step:
@@ -198,7 +192,7 @@ def fall_back_to_chunks(participant: Participant, have: ChunkSet) -> Step:
         return participant, []
     begun = Receiving(participant.update.blob, have=have) if have else None
     waiting = replace(participant, status=Status.WAITING, receiving=begun, by_chunks=True)
-    return waiting, [Note("update is not in the store, it comes in chunks", participant.device)]
+    return waiting, [events.Note("update is not in the store, it comes in chunks", participant.device)]
 
 
 def tick(participant: Participant, now: float, *, alive: bool) -> Step:
@@ -233,19 +227,21 @@ def rejoin(participant: Participant, now: float) -> Step:
 def refuse(participant: Participant, reason: Reason, detail: str) -> Step:
     """Refuse the update in this round; the caller informs the device."""
     refused = replace(participant, status=Status.REFUSED, reason=reason, receiving=None)
-    return refused, [Note("update refused", participant.device, reason, detail)]
+    return refused, [events.Note("update refused", participant.device, reason, detail)]
 
 
-def _commands(participant: Participant, commands: list[chunk_transfer.TransferCommand]) -> list[Command]:
-    made: list[Command] = []
+def _commands(
+    participant: Participant, commands: list[chunk_transfer.TransferCommand]
+) -> list[events.Command]:
+    made: list[events.Command] = []
     for command in commands:
         match command:
             case chunk_transfer.RequestChunks():
                 request = command.request(participant.assignment.task.federation, participant.device)
-                made.append(Send(participant.device, request))
+                made.append(events.Send(participant.device, request))
             case chunk_transfer.WriteChunk():
-                made.append(WriteUpdateChunk(participant.device, command))
+                made.append(events.WriteUpdateChunk(participant.device, command))
             case chunk_transfer.VerifyBlob():
                 assert participant.update is not None
-                made.append(CheckUpdate(participant.device, participant.update))
+                made.append(events.CheckUpdate(participant.device, participant.update))
     return made

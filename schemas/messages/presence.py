@@ -5,23 +5,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from schemas import values
 from schemas.capabilities import Capability
 from schemas.labels import Labels
 from schemas.messages.message import Message
 from schemas.names import Digest, Name
-from schemas.values import (
-    BoardState,
-    CapabilityProfile,
-    Count,
-    DataCard,
-    Eligibility,
-    Instance,
-    Loss,
-    Pem,
-    RoundNumber,
-    Text,
-    UnixSeconds,
-)
 
 
 class CertificateRequest(Message):
@@ -33,7 +21,7 @@ class CertificateRequest(Message):
 
     kind: Literal["certificate-request"] = "certificate-request"
     device: Name
-    csr: Pem
+    csr: values.Pem
     proof: Digest | None = None
 
 
@@ -45,8 +33,8 @@ class IssuedCertificate(Message):
 
     kind: Literal["issued-certificate"] = "issued-certificate"
     device: Name
-    certificate: Pem
-    authority: Pem
+    certificate: values.Pem
+    authority: values.Pem
     proof: Digest | None = None
     max_bytes: ClassVar[int] = 10 * 1024
 
@@ -71,15 +59,15 @@ class Birth(Message):
     kind: Literal["birth"] = "birth"
     device: Name
     session: int = Field(ge=0)
-    profile: CapabilityProfile = CapabilityProfile.model_construct()
-    data: DataCard
-    eligibility: Eligibility = Eligibility.TRAIN
-    ineligible_because: Annotated[Text, Shown("Does not train")] = ""
-    instance: Instance = ""
-    origin: Text = ""
-    certificate_until: UnixSeconds | None = None
+    profile: values.CapabilityProfile = values.CapabilityProfile.model_construct()
+    data: values.DataCard
+    eligibility: values.Eligibility = values.Eligibility.TRAIN
+    ineligible_because: Annotated[values.Text, Shown("Does not train")] = ""
+    instance: values.Instance = ""
+    origin: values.Text = ""
+    certificate_until: values.UnixSeconds | None = None
     labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
-    model: Annotated[Text, Field(exclude_if=lambda model: not model)] = ""
+    model: Annotated[values.Text, Field(exclude_if=lambda model: not model)] = ""
     prunes_first: Annotated[bool, Field(exclude_if=lambda able: not able)] = False
     trains_sharply: Annotated[bool, Field(exclude_if=lambda able: not able)] = False
     matches_numbers: Annotated[bool, Field(exclude_if=lambda able: not able)] = False
@@ -118,8 +106,8 @@ class Telemetry(Message):
     device: Name
     session: int = Field(ge=0)
     phase: Literal["idle", "fetching", "training", "uploading", "exporting"]
-    round: RoundNumber | None = None
-    epoch: Count | None = None
-    epochs: Count | None = None
-    loss: Loss | None = None
-    board: BoardState | None = None
+    round: values.RoundNumber | None = None
+    epoch: values.Count | None = None
+    epochs: values.Count | None = None
+    loss: values.Loss | None = None
+    board: values.BoardState | None = None

@@ -38,15 +38,7 @@ from edge_client.agent.offers.trial import (
     Work,
     Worked,
 )
-from edge_client.agent.session.events import (
-    BlobChecked,
-    ChunkArrived,
-    ChunkLost,
-    Connected,
-    Disconnected,
-    SendMessage,
-    Tick,
-)
+from edge_client.agent.session import events
 
 State = TypeVar("State", bound=TrialState)
 Step = tuple[State, Sequence[Command]]
@@ -56,9 +48,9 @@ MAX_RESTARTS = 3  # A trial is given up after more restarts than this
 def step(state: State, event: Event, now: float) -> Step[State]:
     """Apply one event; raises `PeerError` for a chunk that does not fit (the state is unchanged)."""
     match event:
-        case Connected():
+        case events.Connected():
             return download.resume(state.with_link(now, connected=True), now)
-        case Disconnected():
+        case events.Disconnected():
             return state.with_link(now, connected=False), []
         case Offered():
             return _on_offer(state, event, now)
@@ -66,9 +58,9 @@ def step(state: State, event: Event, now: float) -> Step[State]:
             return _on_restored(state, event, now)
         case Withdrawn(message):
             return _on_withdrawal(state, message)
-        case Tick():
+        case events.Tick():
             return _on_tick(state, now)
-        case ChunkArrived() | ChunkLost() | BlobChecked():
+        case events.ChunkArrived() | events.ChunkLost() | events.BlobChecked():
             return _on_file_event(state, event, now)
         case _:
             return (state, []) if state.trial is None else _on_command_ended(state, state.trial, event, now)
@@ -200,5 +192,5 @@ def _refuse(state: State, trial: Trial, objection: Objection) -> Step[State]:
     return finish(state.with_trial(trial.with_end(REFUSED, objection), receiving=None, busy=False))
 
 
-def _report(state: TrialState) -> SendMessage:
-    return SendMessage(state.report())
+def _report(state: TrialState) -> events.SendMessage:
+    return events.SendMessage(state.report())

@@ -14,15 +14,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from edge_client.agent.session.events import (
-    BlobChecked,
-    ChunkArrived,
-    ChunkLost,
-    Connected,
-    Disconnected,
-    SendMessage,
-    Tick,
-)
+from edge_client.agent.session import events
 from edge_client.transport.chunk_transfer import Receiving, VerifyBlob, WriteChunk
 from schemas.messages import ClientOffer, ClientWithdrawal, Message, ModelOffer, ModelWithdrawal
 from schemas.tensors.chunks import NO_CHUNKS, Chunk, ChunkSet
@@ -168,10 +160,10 @@ class RolledBack:
     restarts: bool = False
 
 
-FileEvent = ChunkArrived | ChunkLost | BlobChecked
+FileEvent = events.ChunkArrived | events.ChunkLost | events.BlobChecked
 Event = (
     (Offered | Withdrawn | Restored | Worked | Switched | SwitchFailed | RolledBack)
-    | (Connected | Disconnected | Tick)
+    | (events.Connected | events.Disconnected | events.Tick)
     | FileEvent
 )
 
@@ -201,7 +193,7 @@ class CleanUp:
     """Command: remove what the trial has left: the fetched file, and the note that the launcher follows."""
 
 
-Command = SendMessage | WriteChunk | VerifyBlob | Work | Switch | RollBack | Restart | CleanUp
+Command = events.SendMessage | WriteChunk | VerifyBlob | Work | Switch | RollBack | Restart | CleanUp
 
 
 # --- the state ---

@@ -9,14 +9,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from types import MappingProxyType
 
-from schemas.messages import DiagnosticPart, DiagnosticReceipt, DiagnosticRefusal, DiagnosticRequest
-from schemas.messages.remote import (
-    MAX_ANSWER_CHARS,
-    MAX_PART_CHARS,
-    PARTS_AT_ONCE,
-    Diagnostic,
-    DiagnosticObstacle,
-)
+from schemas.messages import DiagnosticPart, DiagnosticReceipt, DiagnosticRefusal, DiagnosticRequest, remote
 
 
 @dataclass(frozen=True)
@@ -46,11 +39,11 @@ class Bucket:
 
 
 _KINDS = {
-    Diagnostic.DOCTOR: Bucket.full(2, 300.0),
-    Diagnostic.BUNDLE: Bucket.full(2, 300.0),
-    Diagnostic.LOGS: Bucket.full(6, 20.0),
-    Diagnostic.PROFILE: Bucket.full(4, 60.0),
-    Diagnostic.CRASH: Bucket.full(4, 60.0),
+    remote.Diagnostic.DOCTOR: Bucket.full(2, 300.0),
+    remote.Diagnostic.BUNDLE: Bucket.full(2, 300.0),
+    remote.Diagnostic.LOGS: Bucket.full(6, 20.0),
+    remote.Diagnostic.PROFILE: Bucket.full(4, 60.0),
+    remote.Diagnostic.CRASH: Bucket.full(4, 60.0),
 }
 
 
@@ -58,16 +51,16 @@ _KINDS = {
 class Limits:
     """The buckets of one device: `kinds` and `total` of collections, `parts` and `refusals` of messages."""
 
-    kinds: Mapping[Diagnostic, Bucket] = field(default_factory=lambda: MappingProxyType(_KINDS))
+    kinds: Mapping[remote.Diagnostic, Bucket] = field(default_factory=lambda: MappingProxyType(_KINDS))
     total: Bucket = Bucket(12, 20.0, 12.0)
     parts: Bucket = Bucket(64, 0.5, 64.0)
     refusals: Bucket = Bucket(20, 1.0, 20.0)
 
-    def missing_s(self, what: Diagnostic, now: float) -> float:
+    def missing_s(self, what: remote.Diagnostic, now: float) -> float:
         """Seconds until this diagnostic may be asked for again; 0 if it may now."""
         return max(self.kinds[what].missing_s(now), self.total.missing_s(now))
 
-    def with_collection(self, what: Diagnostic, now: float) -> "Limits":
+    def with_collection(self, what: remote.Diagnostic, now: float) -> "Limits":
         kinds = MappingProxyType({**self.kinds, what: self.kinds[what].take(now)})
         return replace(self, kinds=kinds, total=self.total.take(now))
 
@@ -87,7 +80,7 @@ class Answer:
 
     @property
     def parts(self) -> int:
-        return -(-len(self.text) // MAX_PART_CHARS)
+        return -(-len(self.text) // remote.MAX_PART_CHARS)
 
 
 @dataclass(frozen=True)
@@ -165,17 +158,19 @@ def step(state: Diagnostics, event: Event, now: float) -> Step:
 
 def _on_request(state: Diagnostics, request: DiagnosticRequest, now: float) -> Step:
     if not state.enabled:
-        return _refuse(state, request, DiagnosticObstacle.DISABLED, now, "disabled by the device's owner")
+        return _refuse(
+            state, request, remote.DiagnosticObstacle.DISABLED, now, "disabled by the device's owner"
+        )
     if state.answer is not None and state.answer.request == request.request:
         return _send_parts(state, state.answer, request.wanted, now)
     if state.open is not None and state.open.request == request.request:
         return state, [Send(_receipt(state, request))]
     if state.open is not None:
         detail = "another request is being answered"
-        return _refuse(state, request, DiagnosticObstacle.BUSY, now, detail, BUSY_AGAIN_S)
+        return _refuse(state, request, remote.DiagnosticObstacle.BUSY, now, detail, BUSY_AGAIN_S)
     if missing := state.limits.missing_s(request.what, now):
         detail = f"'{request.what}' was asked for too often"
-        return _refuse(state, request, DiagnosticObstacle.RATE_LIMITED, now, detail, missing)
+        return _refuse(state, request, remote.DiagnosticObstacle.RATE_LIMITED, now, detail, missing)
     begun = replace(state, open=request, since=now, limits=state.limits.with_collection(request.what, now))
     return begun, [Send(_receipt(state, request)), Collect(request)]
 
@@ -187,7 +182,7 @@ def _on_collected(state: Diagnostics, event: Collected, now: float) -> Step:
     done = replace(state, open=None)
     failure = event.failure or _flaw(event.text)
     if failure:
-        return _refuse(done, request, DiagnosticObstacle.FAILED, now, failure)
+        return _refuse(done, request, remote.DiagnosticObstacle.FAILED, now, failure)
     answer = Answer(request.request, event.text, now + KEPT_S)
     return _send_parts(replace(done, answer=answer), answer, request.wanted, now)
 
@@ -195,7 +190,7 @@ def _on_collected(state: Diagnostics, event: Collected, now: float) -> Step:
 def _flaw(text: str) -> str:
     if not text:
         return "nothing was collected"
-    if len(text) > MAX_ANSWER_CHARS or not text.isascii():
+    if len(text) > remote.MAX_ANSWER_CHARS or not text.isascii():
         return f"an answer of {len(text)} characters cannot be sent"
     return ""
 
@@ -203,7 +198,7 @@ def _flaw(text: str) -> str:
 def _send_parts(state: Diagnostics, answer: Answer, wanted: tuple[int, ...], now: float) -> Step:
     """Send the wanted parts, a few at once; none while too many were sent in a short time."""
     numbers = [part for part in dict.fromkeys(wanted or range(answer.parts)) if part < answer.parts]
-    allowed = min(PARTS_AT_ONCE, int(state.limits.parts.with_refill(now).tokens))
+    allowed = min(remote.PARTS_AT_ONCE, int(state.limits.parts.with_refill(now).tokens))
     sent = numbers[:allowed]
     kept = replace(answer, until=now + KEPT_S)
     limits = replace(state.limits, parts=state.limits.parts.take(now, len(sent)))
@@ -219,7 +214,7 @@ def _part(state: Diagnostics, answer: Answer, number: int) -> DiagnosticPart:
         part=number,
         parts=answer.parts,
         digest=sha256(answer.text.encode()).hexdigest(),
-        text=answer.text[number * MAX_PART_CHARS : (number + 1) * MAX_PART_CHARS],
+        text=answer.text[number * remote.MAX_PART_CHARS : (number + 1) * remote.MAX_PART_CHARS],
     )
 
 
@@ -230,7 +225,7 @@ def _receipt(state: Diagnostics, request: DiagnosticRequest) -> DiagnosticReceip
 def _refuse(
     state: Diagnostics,
     request: DiagnosticRequest,
-    obstacle: DiagnosticObstacle,
+    obstacle: remote.DiagnosticObstacle,
     now: float,
     detail: str,
     again_s: float | None = None,

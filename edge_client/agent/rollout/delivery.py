@@ -4,13 +4,7 @@ import logging
 from dataclasses import dataclass
 
 from edge_client.agent.offers.trial import Objection
-from edge_client.agent.rollout.trial import (
-    Comparison,
-    ComparisonRunner,
-    ModelPair,
-    figures_text,
-    judge_comparison,
-)
+from edge_client.agent.rollout import trial
 from edge_client.agent.task_context import TaskContext
 from edge_client.data.local import LocalData
 from edge_client.inference import installed_model
@@ -64,26 +58,28 @@ def _verdict(context: TaskContext, now: Served | None, terms: TrialTerms | None)
     if terms is None:
         return DeliveryVerdict(served=True, why=FORCED, earlier=now.model.version)
     found = _compare(context, now, terms)
-    return make_verdict(found, judge_comparison(found, terms), earlier=now.model.version, data=context.data)
+    return make_verdict(
+        found, trial.judge_comparison(found, terms), earlier=now.model.version, data=context.data
+    )
 
 
-def _compare(context: TaskContext, now: Served, terms: TrialTerms) -> Comparison:
+def _compare(context: TaskContext, now: Served, terms: TrialTerms) -> trial.Comparison:
     """Compare the model in use with the waiting one on the same examples."""
     candidate = installed_model.waiting(context.models)
-    comparisons = ComparisonRunner(lambda: context.data, candidate.with_name("examples.npz"))
+    comparisons = trial.ComparisonRunner(lambda: context.data, candidate.with_name("examples.npz"))
     try:
-        return comparisons.compare(ModelPair(now.path, candidate), terms.examples)
+        return comparisons.compare(trial.ModelPair(now.path, candidate), terms.examples)
     finally:
         comparisons.forget()
 
 
 def make_verdict(
-    found: Comparison, objection: Objection | None, *, earlier: str, data: LocalData
+    found: trial.Comparison, objection: Objection | None, *, earlier: str, data: LocalData
 ) -> DeliveryVerdict:
     """The verdict that follows from a comparison and the objection to the new model."""
     new, old = found.candidate, found.running
     if objection is None:
-        why = (figures_text(old, new) if old is not None and new is not None else "") or UNUSABLE
+        why = (trial.figures_text(old, new) if old is not None and new is not None else "") or UNUSABLE
     else:
         why = f"{objection[0]}: {objection[1]}"
     seen = new is not None and len(data.held_out) == 0

@@ -13,15 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from edge_client.cli.doctor.finding import Finding, failure, ok, warning
-from edge_client.training.choice import (
-    MARGIN,
-    PROCESS_BYTES,
-    choose_trainers,
-    installed_trainers,
-    missing,
-    outdated_runtime,
-    torch_fits,
-)
+from edge_client.training import choice
 from schemas.errors import ConfigError
 from schemas.values import TrainerName
 
@@ -115,30 +107,30 @@ def _explain_import_error(check: str, name: str, errors: str, machine: str) -> F
 
 
 def trainers(
-    wanted: str, free_memory: int | None, needed: Mapping[TrainerName, int] = PROCESS_BYTES
+    wanted: str, free_memory: int | None, needed: Mapping[TrainerName, int] = choice.PROCESS_BYTES
 ) -> Iterator[Finding]:
     """A finding per trainer, then the choice of `--trainer` with that much free memory."""
-    here = installed_trainers()
+    here = choice.installed_trainers()
     yield from (_one(name, size, needed=not here) for name, size in needed.items())
     yield _choice(wanted, free_memory, here, needed)
 
 
 def first_trainer(
-    wanted: str, free_memory: int | None, needed: Mapping[TrainerName, int] = PROCESS_BYTES
+    wanted: str, free_memory: int | None, needed: Mapping[TrainerName, int] = choice.PROCESS_BYTES
 ) -> TrainerName:
     """The trainer that the device takes; onnxruntime, which takes least, if none can train."""
     try:
-        return choose_trainers(wanted, free_memory=free_memory, needed=needed)[0]
+        return choice.choose_trainers(wanted, free_memory=free_memory, needed=needed)[0]
     except ConfigError:
         return "onnx"
 
 
 def _one(name: TrainerName, size: int, *, needed: bool) -> Finding:
     """A trainer that is not installed is a problem if there is no other, and an outdated one always is."""
-    check, (reason, _, remedy) = f"trainer {name}", missing(name).partition(": ")
+    check, (reason, _, remedy) = f"trainer {name}", choice.missing(name).partition(": ")
     if not reason:
         return ok(check, f"installed; its process takes about {_megabytes(size)} before training")
-    if needed or (name == "onnx" and outdated_runtime()):
+    if needed or (name == "onnx" and choice.outdated_runtime()):
         return warning(check, reason, remedy)
     return ok(check, f"{reason}, and another trainer is")
 
@@ -150,7 +142,7 @@ def _choice(
     if wanted == "auto" and not here:
         return warning(check, "nothing can train here", "install a trainer, or let the board only infer")
     try:
-        first, *others = choose_trainers(wanted, free_memory=free_memory, needed=needed)
+        first, *others = choice.choose_trainers(wanted, free_memory=free_memory, needed=needed)
     except ConfigError as error:
         reason, _, remedy = str(error).removeprefix(f"{check}: ").partition(": ")
         return failure(check, reason, remedy)
@@ -168,10 +160,10 @@ def _reason(
 ) -> str:
     if len(here) == 1:
         return "no other is usable"
-    wanted = f"torch should find {_megabytes(MARGIN * needed['torch'])}"
+    wanted = f"torch should find {_megabytes(choice.MARGIN * needed['torch'])}"
     if free_memory is None:
         return f"{wanted}, and free memory is unknown"
-    verb = "and" if torch_fits(free_memory, needed) else "but only"
+    verb = "and" if choice.torch_fits(free_memory, needed) else "but only"
     return f"{wanted}, {verb} {_megabytes(free_memory)} are free"
 
 

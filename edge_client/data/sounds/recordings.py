@@ -22,15 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
+from edge_client.data import class_folders
 from edge_client.data.broken_files import MAX_BROKEN, ReadFiles, read_each
 from edge_client.data.changes import settles_at
-from edge_client.data.class_folders import (
-    files_below,
-    files_of_classes,
-    parts_of,
-    say_left_out,
-    without_classes,
-)
 from edge_client.data.classes import Names, in_order, shorten_names
 from edge_client.data.dataset import LabelledData, Pixels, make_labelled_data
 from edge_client.data.said_once import say_once
@@ -76,13 +70,13 @@ def find_recordings(folder: Path, options: Mapping[str, str], *, split: str, sou
     """
     if not folder.is_dir():
         raise ConfigError("there is no such folder", place=source)
-    parts, pattern, rule = parts_of(folder, split), options.get("name"), options.get("test")
+    parts, pattern, rule = class_folders.parts_of(folder, split), options.get("name"), options.get("test")
     if parts.official and rule is not None:
         raise ConfigError(f"{source} has folders for training and testing", remedy=f"leave out test={rule}")
     found = [recording for part in parts.every for recording in _below(part, pattern)]
     if not found:
         if pattern is None:
-            raise ConfigError(f"{without_classes(parts.chosen, _endings())}", place=source)
+            raise ConfigError(f"{class_folders.without_classes(parts.chosen, _endings())}", place=source)
         raise ConfigError(
             f"{source} has no recordings", remedy=f"expected files such as .wav, named {pattern}.wav in it"
         )
@@ -104,9 +98,9 @@ def _endings() -> Collection[str]:
 def _below(part: Path, pattern: str | None) -> list[Recording]:
     """The recordings of a part, labelled by folders or by names."""
     if pattern is None:
-        classes = files_of_classes(part, _endings(), remedies=sound_files.REMEDIES)
+        classes = class_folders.files_of_classes(part, _endings(), remedies=sound_files.REMEDIES)
         return [Recording(path, {LABEL: name}) for name, paths in classes.items() for path in paths]
-    files, endings = files_below(part, sound_files.ENDINGS), _endings()
+    files, endings = class_folders.files_below(part, sound_files.ENDINGS), _endings()
     every = list(_parse_names(files.paths, pattern))
     found = [recording for recording in every if recording.ending in endings]
     out = [recording for recording in every if recording.ending not in endings]
@@ -116,7 +110,7 @@ def _below(part: Path, pattern: str | None) -> list[Recording]:
         raise ConfigError(
             f"class '{lost.label}' has no file that can be read", place=lost.path, remedy=remedy
         )
-    say_left_out(
+    class_folders.say_left_out(
         part, Counter(files.others) + Counter(recording.ending for recording in out), sound_files.REMEDIES
     )
     return found

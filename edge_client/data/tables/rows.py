@@ -16,20 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.said_once import say_once
+from edge_client.data.tables import values
 from edge_client.data.tables.plan import Column, TablePlan, TableRows
 from edge_client.data.tables.table import Row, Table, header_of
-from edge_client.data.tables.values import (
-    MISSING,
-    TRUTH,
-    WITH_COMMA,
-    Numbers,
-    Times,
-    is_number,
-    missing_column,
-    number_of,
-    plain_numbers,
-    remedy_of,
-)
 from schemas.counted import format_count
 from schemas.errors import ConfigError
 from schemas.values import SkippedFiles
@@ -80,15 +69,15 @@ class Block:
     def of(cls, table: Table, rows: Sequence[Row], names: Sequence[str]) -> "Block":
         """The block of these rows; a row that is longer or shorter than the header is broken, and empty."""
         width, broken = len(names), dict[int, str]()
-        for place, (number, values) in enumerate(rows):
-            if len(values) != width:
+        for place, (number, texts) in enumerate(rows):
+            if len(texts) != width:
                 where = (
-                    f"{table.place(number)}: {format_count(len(values), 'value')} for "
+                    f"{table.place(number)}: {format_count(len(texts), 'value')} for "
                     f"{format_count(width, 'column')}"
                 )
                 broken[place] = f"{where}: repair the line"
         empty = ("",) * width
-        columns = zip(*(values if len(values) == width else empty for _, values in rows), strict=True)
+        columns = zip(*(texts if len(texts) == width else empty for _, texts in rows), strict=True)
         cells = dict(zip(names, columns, strict=True))
         return cls(table, [number for number, _ in rows], cells, broken)
 
@@ -100,10 +89,10 @@ class Block:
         whole[list(self.broken)] = False
         return whole
 
-    def numbers(self, name: str) -> Numbers:
+    def numbers(self, name: str) -> values.Numbers:
         """A column's numbers [N], NaN where they are missing; rows with anything else are broken."""
         texts = self.cells[name]
-        numbers = plain_numbers(texts)
+        numbers = values.plain_numbers(texts)
         if numbers is None:
             numbers = np.array([self._number(place, name, text) for place, text in enumerate(texts)])
         with np.errstate(over="ignore"):
@@ -129,12 +118,12 @@ class Block:
 
     def _number(self, place: int, name: str, text: str) -> float:
         try:
-            return number_of(text)
+            return values.number_of(text)
         except ValueError:
             pass
         where = self.where(place, name)
-        remedy = remedy_of(text, name, has_decimal=self.table.has_decimal)
-        if WITH_COMMA.fullmatch(text.strip()):
+        remedy = values.remedy_of(text, name, has_decimal=self.table.has_decimal)
+        if values.WITH_COMMA.fullmatch(text.strip()):
             # A question of the whole file, not of a row.
             raise ConfigError(f"{where} is not a number", remedy=remedy, quoted=repr(text))
         self.broken.setdefault(place, f"{where} is not a number: {remedy}")
@@ -151,14 +140,14 @@ class _Reader:
         self._texts = (*plan.texts, *(name for name in plan.labels if name in as_text))
         for name in (*self._numbers, *self._texts, *plan.times):
             if name not in self._names:
-                raise missing_column(f"{table.path} has no column '{name}'", name, self._names)
+                raise values.missing_column(f"{table.path} has no column '{name}'", name, self._names)
         # Arrays that grow where they are: joining blocks would take the memory of all of them once more.
         self._values = {name: array("d") for name in self._numbers}
         self._parts: dict[str, list[Column]] = {name: [] for name in self._texts}
         self._words = {name: frozenset[str]() for name in self._numbers}
         self._unlabelled, self._text_labels = dict[str, str](), Counter[str]()
         self._last, self._group = dict[str, float](), ""
-        self._times = Times(plan.time_format)
+        self._times = values.Times(plan.time_format)
         self._broken_before: list[NDArray[np.int32]] = []
         self._count, self._broken, self._first_broken = 0, 0, ""
 
@@ -211,29 +200,29 @@ class _Reader:
                 remedy="fill them, missing=previous or missing=NUMBER",
             )
         for name, words in self._words.items():
-            if truths := words & TRUTH.keys():
-                which = ", ".join(f"{word} is {TRUTH[word]:.0f}" for word in sorted(truths))
+            if truths := words & values.TRUTH.keys():
+                which = ", ".join(f"{word} is {values.TRUTH[word]:.0f}" for word in sorted(truths))
                 say_once(f"{self._table.path}: column '{name}' has truth values: {which}")
         return replace(rows, skipped=skipped)
 
-    def _convert_column(self, block: Block, name: str) -> Numbers:
+    def _convert_column(self, block: Block, name: str) -> values.Numbers:
         """A column's numbers; `_TextLabelError` for labels in words, of which truth values are some."""
-        if plain_numbers(block.cells[name]) is None:
+        if values.plain_numbers(block.cells[name]) is None:
             words = block.words(name)
             if name in self._labels and not self._is_measured(block, name, words):
                 raise _TextLabelError(name)
-            self._words[name] |= words & (MISSING | TRUTH.keys())
+            self._words[name] |= words & (values.MISSING | values.TRUTH.keys())
         return block.numbers(name)
 
     def _is_measured(self, block: Block, name: str, words: frozenset[str]) -> bool:
         """Whether labels are numbers so far; among fractions a few texts are broken rows, and no classes."""
-        numbers = {word for word in words if is_number(word) and word not in TRUTH}
+        numbers = {word for word in words if values.is_number(word) and word not in values.TRUTH}
         if len(numbers) == len(words):
             return True
         self._text_labels[name] += sum(text.strip().lower() not in numbers for text in block.cells[name])
-        has_fractions = any(number_of(word) % 1 > 0 for word in numbers)
+        has_fractions = any(values.number_of(word) % 1 > 0 for word in numbers)
         is_few = self._text_labels[name] <= self._plan.broken * (self._count + len(block.rows))
-        return has_fractions and is_few and not words & TRUTH.keys()
+        return has_fractions and is_few and not words & values.TRUTH.keys()
 
     def _starts(self, texts: dict[str, Column], count: int) -> Mask:
         """Which rows [count] begin another series."""
@@ -243,7 +232,7 @@ class _Reader:
         self._group = groups[-1]
         return np.array([one != other for one, other in pairwise(groups)])
 
-    def _fill(self, block: Block, name: str, column: Numbers, starts: Mask) -> None:
+    def _fill(self, block: Block, name: str, column: values.Numbers, starts: Mask) -> None:
         """Put the planned numbers in place of missing ones, NaN in rows to drop."""
         fill, lacking = self._plan.fill, np.flatnonzero(np.isnan(column))
         if fill.how == "number":
@@ -300,7 +289,7 @@ class _Reader:
     def _judge_labels(self, columns: dict[str, Column]) -> None:
         """Words alone are text; `ConfigError` for a label that is missing unless such rows are dropped."""
         for name in self._labels:
-            missing = self._words[name] & MISSING - {""}
+            missing = self._words[name] & values.MISSING - {""}
             if missing and np.isnan(columns[name]).all():
                 raise _TextLabelError(name)
             if missing:

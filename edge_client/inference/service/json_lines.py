@@ -5,14 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_client.inference.onnx_model import LoadedModel, said_in_one_line
+from edge_client.inference.service import requests
 from edge_client.inference.service.predictor import refusal
-from edge_client.inference.service.requests import (
-    PredictionRequest,
-    blank_of,
-    fields_of,
-    read_line,
-    read_request,
-)
 from schemas.errors import ConfigError
 
 
@@ -29,16 +23,16 @@ def answer_line(line: str, number: int, model: LoadedModel, *, top: int) -> dict
     return {**document, "notes": list(request.notes)} if request.notes else document
 
 
-def _request(line: str, model: LoadedModel, top: int) -> PredictionRequest:
-    fields = fields_of(line)
+def _request(line: str, model: LoadedModel, top: int) -> requests.PredictionRequest:
+    fields = requests.fields_of(line)
     if "file" not in fields:
-        return read_line(line, model, top=top)
-    blank = blank_of(fields, top)
+        return requests.read_line(line, model, top=top)
+    blank = requests.blank_of(fields, top)
     if fields.keys() - {"file", "top", "id"}:
         raise ConfigError("with 'file' only 'top' and 'id' are allowed")
     # Only this program's standard input may name files; requests over the network may not.
     path = Path(str(fields["file"]))
     try:
-        return replace(read_request(path.read_bytes(), model), top=blank.top, id=blank.id)
+        return replace(requests.read_request(path.read_bytes(), model), top=blank.top, id=blank.id)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error

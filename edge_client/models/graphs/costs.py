@@ -8,21 +8,14 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from edge_client.models.graphs import filling
 from edge_client.models.graphs.checks import refused_if_it_cannot_run
-from edge_client.models.graphs.filling import (
-    BUFFERS,
-    INPUT,
-    Weights,
-    check_inference_graph,
-    noted_names,
-    session_of,
-)
 from schemas.tensors.arrays import kind_of
 
 
-def parameter_count(graph: bytes, arrays: Weights, input_shape: tuple[int, ...]) -> int:
+def parameter_count(graph: bytes, arrays: filling.Weights, input_shape: tuple[int, ...]) -> int:
     """The number of parameters among a network's arrays, without the buffers that its graph names."""
-    buffers = noted_names(check_inference_graph(graph, input_shape), BUFFERS)
+    buffers = filling.noted_names(filling.check_inference_graph(graph, input_shape), filling.BUFFERS)
     return sum(math.prod(kind_of(arrays, name)[1]) for name in arrays if name not in buffers)
 
 
@@ -39,7 +32,7 @@ def count_macs(model: Any, input_shape: tuple[int, ...]) -> int:
             factors[node.output[0]] = node.input[0]
         elif per_output := _macs_per_output(node, weights):
             layers[node.output[0]] = per_output
-    known = {**weights, INPUT: (1, *input_shape)}
+    known = {**weights, filling.INPUT: (1, *input_shape)}
     asked = {*layers, *factors, *factors.values()} - known.keys()
     known |= _shapes(model, sorted(asked), input_shape)
     # Each number of a product is a sum over the last axis of its first factor.
@@ -70,8 +63,8 @@ def _shapes(model: Any, names: list[str], input_shape: tuple[int, ...]) -> dict[
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     with refused_if_it_cannot_run():
         with _further_outputs(model.graph, names):
-            session = session_of(model, options)
-        outputs = session.run(names, {INPUT: np.zeros((1, *input_shape), np.float32)})
+            session = filling.session_of(model, options)
+        outputs = session.run(names, {filling.INPUT: np.zeros((1, *input_shape), np.float32)})
     return {name: output.shape for name, output in zip(names, outputs, strict=True)}
 
 

@@ -12,18 +12,9 @@ import torch
 from torch.fx import Node
 from torch.nn import functional as F
 
+from edge_client.pruning.channel_graph import reshaping
 from edge_client.pruning.channel_graph.attention import product, scaled_dot_product, softmax
 from edge_client.pruning.channel_graph.calls import Call, Extent, Signal, Size, Value, shape_of
-from edge_client.pruning.channel_graph.reshaping import (
-    Rule,
-    flatten,
-    permute,
-    reshape,
-    squeeze,
-    transpose,
-    unflatten,
-    unsqueeze,
-)
 from schemas.submodel import Segment
 
 
@@ -50,7 +41,7 @@ def elementwise(call: Call) -> Value:
     return replace(full[0], axis=len(result) + offset)
 
 
-def spatial(dims: int) -> Rule:
+def spatial(dims: int) -> reshaping.Rule:
     """Pooling, padding and resizing over the last `dims` axes do not change channels."""
 
     def rule(call: Call) -> Value:
@@ -172,12 +163,12 @@ def _line(call: Call, node: Node, axis: int) -> tuple[Segment, ...]:
     return value.segments if isinstance(value, Signal) else (Segment(channels=shape_of(node)[axis]),)
 
 
-FUNCTIONS: dict[Callable[..., Any], Rule] = {
-    torch.flatten: flatten, torch.unflatten: unflatten,
-    torch.reshape: reshape,
+FUNCTIONS: dict[Callable[..., Any], reshaping.Rule] = {
+    torch.flatten: reshaping.flatten, torch.unflatten: reshaping.unflatten,
+    torch.reshape: reshaping.reshape,
     torch.mean: reduce, torch.sum: reduce, torch.amax: reduce,
-    torch.squeeze: squeeze, torch.unsqueeze: unsqueeze,
-    torch.permute: permute, torch.transpose: transpose,
+    torch.squeeze: reshaping.squeeze, torch.unsqueeze: reshaping.unsqueeze,
+    torch.permute: reshaping.permute, torch.transpose: reshaping.transpose,
     torch.cat: concatenate,
     torch.matmul: product, torch.bmm: product, operator.matmul: product,
     F.scaled_dot_product_attention: scaled_dot_product,
@@ -200,12 +191,12 @@ FUNCTIONS: dict[Callable[..., Any], Rule] = {
     ),
 }  # fmt: skip
 
-METHODS: dict[str, Rule] = {
-    "flatten": flatten, "unflatten": unflatten,
-    "view": reshape, "reshape": reshape,
+METHODS: dict[str, reshaping.Rule] = {
+    "flatten": reshaping.flatten, "unflatten": reshaping.unflatten,
+    "view": reshaping.reshape, "reshape": reshaping.reshape,
     "mean": reduce, "sum": reduce, "amax": reduce,
-    "squeeze": squeeze, "unsqueeze": unsqueeze,
-    "permute": permute, "transpose": transpose,
+    "squeeze": reshaping.squeeze, "unsqueeze": reshaping.unsqueeze,
+    "permute": reshaping.permute, "transpose": reshaping.transpose,
     "matmul": product, "bmm": product,
     "softmax": softmax,
     "size": size,
@@ -217,13 +208,13 @@ METHODS: dict[str, Rule] = {
     ),
 }  # fmt: skip
 
-LIBRARY_FUNCTIONS: dict[str, Rule] = {
+LIBRARY_FUNCTIONS: dict[str, reshaping.Rule] = {
     # Examples are dropped as a whole.
     "torchvision.ops.stochastic_depth.stochastic_depth": elementwise,
 }
 
 
-def rule_of_function(function: Callable[..., Any]) -> Rule | None:
+def rule_of_function(function: Callable[..., Any]) -> reshaping.Rule | None:
     """The rule of a function, one of a library by its name; None for an unknown one."""
     name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
     return FUNCTIONS.get(function) or LIBRARY_FUNCTIONS.get(name)

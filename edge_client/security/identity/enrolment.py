@@ -9,15 +9,8 @@ from pathlib import Path
 
 from cryptography import x509
 
+from edge_client.security.identity import enrolment_bundle
 from edge_client.security.identity.certificates import fingerprint, is_issued_by, request_pem
-from edge_client.security.identity.enrolment_bundle import (
-    CA,
-    CERTIFICATE,
-    KEY,
-    TRUST,
-    board_files,
-    write_board_files,
-)
 from edge_client.security.identity.key_pair import CertificateFiles
 from edge_client.security.identity.private_files import private_folder, write_private
 from edge_client.security.identity.validity import Validity, format_utc
@@ -59,17 +52,17 @@ def redeem(
     `broker` replaces the address in the code; `report` receives progress messages. `data` is the data source
     in `client.toml`; without it the device's owner must set it.
     """
-    pair = CertificateFiles(private_folder(out) / CERTIFICATE, out / KEY)
+    pair = CertificateFiles(private_folder(out) / enrolment_bundle.CERTIFICATE, out / enrolment_bundle.KEY)
     request = _request(code, pair)
     issued = _exchange(code, request, broker or code.door, deadline_s, report)
     check_answer(code, request, issued)
-    write_private(out / CA, code.authority.encode())
+    write_private(out / enrolment_bundle.CA, code.authority.encode())
     if code.trust:
-        write_private(out / TRUST, code.trust.encode())
-    texts = board_files(
+        write_private(out / enrolment_bundle.TRUST, code.trust.encode())
+    texts = enrolment_bundle.board_files(
         broker=code.broker, federation=code.federation, device=code.device, trusts=bool(code.trust), data=data
     )
-    write_board_files(out, texts)
+    enrolment_bundle.write_board_files(out, texts)
     return pair.replace(issued.certificate, name=code.device, authorities=code.authority.encode())
 
 

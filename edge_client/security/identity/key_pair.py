@@ -11,15 +11,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from edge_client.security.identity.certificates import (
-    common_name,
-    has_key,
-    key_pem,
-    load_key,
-    new_key,
-    read_issued,
-    validity_of,
-)
+from edge_client.security.identity import certificates
 from edge_client.security.identity.private_files import is_open_to_others, write_private
 from edge_client.security.identity.validity import Validity, format_utc
 from edge_client.storage.atomic_files import put_in_place
@@ -41,8 +33,8 @@ def check_files(files: TlsFiles, device: str, now: float) -> None:
         raise ConfigError(
             f"no certificate can be read there: {error}", key=f"--cert {files.certificate}"
         ) from error
-    check_validity(validity_of(certificate), str(files.certificate), device, now)
-    name = common_name(certificate)
+    check_validity(certificates.validity_of(certificate), str(files.certificate), device, now)
+    name = certificates.common_name(certificate)
     if name != device:
         raise ConfigError(
             f"--cert {files.certificate} is for '{name}', but the device is '{device}': the broker would"
@@ -82,15 +74,15 @@ class CertificateFiles:
         return self.key.with_name(self.key.name + ".next")
 
     def validity(self) -> Validity:
-        return validity_of(x509.load_pem_x509_certificate(self.certificate.read_bytes()))
+        return certificates.validity_of(x509.load_pem_x509_certificate(self.certificate.read_bytes()))
 
     def next_key(self) -> ec.EllipticCurvePrivateKey:
         """The key to request a certificate for: the same, also after a restart, until one is issued."""
         try:
-            return load_key(self._next_key.read_bytes())
+            return certificates.load_key(self._next_key.read_bytes())
         except (OSError, ValueError):
-            key = new_key()
-            write_private(self._next_key, key_pem(key))
+            key = certificates.new_key()
+            write_private(self._next_key, certificates.key_pem(key))
             return key
 
     def replace(self, certificate: str, *, name: str, authorities: bytes) -> Validity:
@@ -98,12 +90,12 @@ class CertificateFiles:
 
         Raises `PeerError` for another key, another name, or if none of `authorities` (PEM) has signed it.
         """
-        loaded = read_issued(certificate, authorities=authorities)
-        if not has_key(loaded, self.next_key()) or common_name(loaded) != name:
+        loaded = certificates.read_issued(certificate, authorities=authorities)
+        if not certificates.has_key(loaded, self.next_key()) or certificates.common_name(loaded) != name:
             raise PeerError(f"the certificate is for another key, or not for {name}")
         write_private(self._next_certificate, certificate.encode())
         self.complete()
-        return validity_of(loaded)
+        return certificates.validity_of(loaded)
 
     def complete(self) -> None:
         if self._next_certificate.exists():

@@ -39,16 +39,8 @@ from edge_client.security.secure_aggregation.cohort import (
     segment_seed,
     split_secrets,
 )
+from schemas import messages
 from schemas.errors import InvariantError, PeerError
-from schemas.messages import (
-    EntrustedShares,
-    KeyAdvertisement,
-    KeyShares,
-    MaskCohort,
-    TrainTask,
-    UnmaskAnswer,
-    UnmaskRequest,
-)
 from schemas.security.secure_aggregation import MaskingTerms, Member
 from schemas.values import Reason
 
@@ -56,7 +48,7 @@ if TYPE_CHECKING:
     from edge_client.security.secure_aggregation.masks import Masks, Scale
 
 
-def begin(device: str, task: TrainTask, entropy: bytes) -> Membership:
+def begin(device: str, task: messages.TrainTask, entropy: bytes) -> Membership:
     """The membership for a masked task; raises `PeerError` if the terms lack the task's sub-model."""
     if task.masking is None or task.spec not in task.masking.specs:
         raise PeerError("the task's sub-model is not among those to mask", reason=Reason.WRONG_SHAPE)
@@ -65,13 +57,13 @@ def begin(device: str, task: TrainTask, entropy: bytes) -> Membership:
     return Membership(device, task, entropy)
 
 
-def advertisement(membership: Membership) -> KeyAdvertisement:
+def advertisement(membership: Membership) -> messages.KeyAdvertisement:
     """The device's public keys; the same at every call."""
     mask_key, share_key = (keys.public_key(private_key(membership, use)).hex() for use in ("mask", "share"))
-    return KeyAdvertisement(**membership.header, mask_key=mask_key, share_key=share_key)
+    return messages.KeyAdvertisement(**membership.header, mask_key=mask_key, share_key=share_key)
 
 
-def join_cohort(membership: Membership, cohort: MaskCohort) -> Membership:
+def join_cohort(membership: Membership, cohort: messages.MaskCohort) -> Membership:
     """Share the device's secrets among the cohort; raises `PeerError` for an unacceptable cohort.
 
     A repeated message changes nothing; another cohort for the same attempt is refused.
@@ -85,10 +77,10 @@ def join_cohort(membership: Membership, cohort: MaskCohort) -> Membership:
     others = [name for name in joined.members if name != joined.device]
     parcels = split_secrets(joined, others).items()
     shares = {name: seal_parcel(joined, name, parcel) for name, parcel in parcels}
-    return replace(joined, shares=KeyShares(**joined.header, shares=shares))
+    return replace(joined, shares=messages.KeyShares(**joined.header, shares=shares))
 
 
-def _check_cohort(membership: Membership, cohort: MaskCohort) -> None:
+def _check_cohort(membership: Membership, cohort: messages.MaskCohort) -> None:
     """Check the device's own conditions, which do not rely on the server."""
     terms, keys_sent = membership.terms, advertisement(membership)
     itself = Member(
@@ -107,7 +99,7 @@ def _check_cohort(membership: Membership, cohort: MaskCohort) -> None:
         raise PeerError(f"a cohort of {len(cohort.members)} is below {terms.min_holders} holders")
 
 
-def accept_shares(membership: Membership, message: EntrustedShares) -> Membership:
+def accept_shares(membership: Membership, message: messages.EntrustedShares) -> Membership:
     """Take the shares of the other members; from now on the masks are agreed with exactly these members.
 
     Raises `PeerError` for parcels that cannot be decrypted, because they are of another cohort.
@@ -158,7 +150,7 @@ def revealed_segments(terms: MaskingTerms, members: Mapping[str, Member]) -> tup
     )
 
 
-def unmask(membership: Membership, request: UnmaskRequest) -> Membership:
+def unmask(membership: Membership, request: messages.UnmaskRequest) -> Membership:
     """Help to unmask the sum over these survivors, once; the answer is in the membership returned.
 
     Raises `PeerError` for another set of survivors than before, and for too small a set.
@@ -177,7 +169,7 @@ def unmask(membership: Membership, request: UnmaskRequest) -> Membership:
     return replace(membership, answer=(survivors, _answer(membership, survivors)))
 
 
-def _answer(membership: Membership, survivors: frozenset[str]) -> UnmaskAnswer:
+def _answer(membership: Membership, survivors: frozenset[str]) -> messages.UnmaskAnswer:
     """The shares of survivors' seeds and of dropped devices' mask keys."""
     assert membership.entrusted is not None
     terms, partners = membership.terms, membership.partners
@@ -189,7 +181,7 @@ def _answer(membership: Membership, survivors: frozenset[str]) -> UnmaskAnswer:
             seeds[name] = tuple(_written(held[index]) for index in shown if index in held)
         else:
             lost[name] = _written(parcel[0])
-    return UnmaskAnswer(**membership.header, seeds=seeds, keys=lost)
+    return messages.UnmaskAnswer(**membership.header, seeds=seeds, keys=lost)
 
 
 def _written(share: int) -> str:

@@ -7,15 +7,8 @@ from edge_client.cli.app import INTERRUPTED
 from edge_client.cli.options import Option, add_verb
 from edge_client.cli.output import Subparsers
 from edge_client.system.plain_text import say
+from edge_server.cli.commands import options
 from edge_server.cli.commands.fleet.serve import SERVICE
-from edge_server.cli.commands.options import (
-    BROKER_OPTIONS,
-    FINAL_REGISTRY,
-    RUN_OPTIONS,
-    begin_run_log,
-    config_words,
-    overrides_of,
-)
 from edge_server.storage.service_folder import RUNS, run_folder
 
 EXAMPLES = """\
@@ -31,10 +24,10 @@ For a finished run the command prints so and exits with code 0.
 
 
 OPTIONS = (
-    *config_words(),
-    *BROKER_OPTIONS,
-    *RUN_OPTIONS,
-    FINAL_REGISTRY,
+    *options.config_words(),
+    *options.BROKER_OPTIONS,
+    *options.RUN_OPTIONS,
+    options.FINAL_REGISTRY,
     Option("--new", bool, "begin a new run instead of continuing an interrupted one"),
     SERVICE,
 )
@@ -50,12 +43,12 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.coordinator.run_start import finished_run, unfinished_run
     from edge_server.storage.run_files import known_rounds
 
-    config = load_config(args.config, overrides_of(args))
+    config = load_config(args.config, options.overrides_of(args))
     if args.out is not None and (done := finished_run(args.out, config)) is not None:
         return print_finished(args.out, done, args.format)
     cut_off = unfinished_run(RUNS, config) if args.out is None and not args.new else None
     out = cut_off or run_folder(args.out, config.federation.name)
-    begin_run_log(args)
+    options.begin_run_log(args)
     name = out.name if args.out is None else None
     code = run_and_report(
         args,

@@ -10,28 +10,7 @@ from edge_client.transport.link_events import Inbox
 from edge_server.coordinator.gateway.links import LinkAbove, LinkBelow
 from edge_server.coordinator.gateway.site_work import SiteWork
 from edge_server.rounds.events import Note
-from edge_server.rounds.gateway.events import (
-    AnnounceBelow,
-    BlobVerified,
-    Command,
-    Event,
-    ExamineUpdate,
-    Forget,
-    MakeSum,
-    PartVerified,
-    PassChunkOn,
-    RecordRefused,
-    RememberTask,
-    SendAbove,
-    SendChunksAbove,
-    SendChunksBelow,
-    SendToDevice,
-    SendToSite,
-    UpdateExamined,
-    VerifyBlob,
-    VerifyPart,
-    Write,
-)
+from edge_server.rounds.gateway import events
 from edge_server.rounds.gateway.state import Gateway
 from edge_server.storage.gateway_journal import GatewayJournal
 from schemas.counted import format_count
@@ -92,53 +71,53 @@ class CommandRunner:
         """Wait for the running job; waiting ones are repeated by the next process."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def do(self, command: Command) -> None:
+    def do(self, command: events.Command) -> None:
         match command:
-            case SendAbove(message, device):
+            case events.SendAbove(message, device):
                 if isinstance(message, Birth):
                     self._journal.born(device, message.session)
                 elif isinstance(message, Death):
                     self._journal.write_death(device)
                 self._above.tell(message, device)
-            case SendToDevice(device, message):
+            case events.SendToDevice(device, message):
                 self._below.tell(message, device, self._look().below(device))
-            case SendToSite(site, message):
+            case events.SendToSite(site, message):
                 self._below.tell(message, "", site)
-            case AnnounceBelow(message):
+            case events.AnnounceBelow(message):
                 self._below.announce(message)
-            case SendChunksAbove(ref, first, count, device):
+            case events.SendChunksAbove(ref, first, count, device):
                 self._above.send_chunks(ref, first, count, device)
-            case SendChunksBelow(device, ref, index):
+            case events.SendChunksBelow(device, ref, index):
                 self._below.send_chunk(ref, index, device, self._look().below(device))
-            case PassChunkOn(device, chunk):
+            case events.PassChunkOn(device, chunk):
                 self._above.pass_on(device, chunk)
-            case Write(WriteChunk(ref, index, data, crc)):
+            case events.Write(WriteChunk(ref, index, data, crc)):
                 self._store.write_chunk(ref, index, data, crc)
             case Note():
                 log.warning("%s", command.words)
-            case VerifyBlob(ref):
-                self._begin(lambda: BlobVerified(ref.digest, self._store.verify(ref)))
-            case VerifyPart(site, ref):
-                self._begin(lambda: PartVerified(site, ref.digest, self._store.verify(ref)))
-            case RememberTask(device, task):
+            case events.VerifyBlob(ref):
+                self._begin(lambda: events.BlobVerified(ref.digest, self._store.verify(ref)))
+            case events.VerifyPart(site, ref):
+                self._begin(lambda: events.PartVerified(site, ref.digest, self._store.verify(ref)))
+            case events.RememberTask(device, task):
                 self._journal.write_task(device, task)
-            case ExamineUpdate():
-                self._begin(lambda: UpdateExamined(self._work.examine(command.update, command.task)))
-            case RecordRefused(update):
+            case events.ExamineUpdate():
+                self._begin(lambda: events.UpdateExamined(self._work.examine(command.update, command.task)))
+            case events.RecordRefused(update):
                 self._journal.write_examined(update)
-            case MakeSum():
+            case events.MakeSum():
                 # All tasks of the round name the same channel map.
                 tasks = (self._look().tasks.get(device) for device in command.request.members)
                 one_of_round = next((task for task in tasks if task is not None), None)
                 self._begin(lambda: self._work.add(command, one_of_round))
-            case Forget(run, oldest):
+            case events.Forget(run, oldest):
                 self._journal.forget(run, oldest)
                 self._begin(lambda: self._work.keep_only(self._look().in_use()))
 
-    def _begin(self, job: Callable[[], Event | None]) -> None:
+    def _begin(self, job: Callable[[], events.Event | None]) -> None:
         self._pool.submit(job).add_done_callback(self._on_end)
 
-    def _on_end(self, future: "Future[Event | None]") -> None:
+    def _on_end(self, future: "Future[events.Event | None]") -> None:
         if future.cancelled():
             return
         error = future.exception()

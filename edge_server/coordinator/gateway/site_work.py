@@ -18,14 +18,8 @@ from edge_server.coordinator.validation.update import (
 )
 from edge_server.rounds.gateway.events import MakeSum, SumMade
 from edge_server.storage.gateway_journal import GatewayJournal
+from edge_server.strategy.aggregation import partial_sums
 from edge_server.strategy.aggregation.array_stores import FileArrays
-from edge_server.strategy.aggregation.partial_sums import (
-    PartialSum,
-    add_sums,
-    planes_of,
-    sum_clients,
-    write_sum,
-)
 from edge_server.strategy.aggregation.transforms import TRANSFORMS, Transform
 from edge_server.strategy.components import make_component
 from edge_server.strategy.groups.registry import GROUPS
@@ -107,14 +101,16 @@ class SiteWork:
         channel_map = self._map(task.blobs[MAP])
         try:
             sums = [*self._own(command, channel_map), *self._parts(command.parts, channel_map)]
-            total = sums[0] if len(sums) == 1 else add_sums(sums, channel_map)
+            total = sums[0] if len(sums) == 1 else partial_sums.add_sums(sums, channel_map)
             chunk_bytes = min(ref.chunk_bytes for ref in task.blobs.values())
-            blob = self._store.put_groups(planes_of(total.groups), chunk_bytes=chunk_bytes, write=write_sum)
+            blob = self._store.put_groups(
+                partial_sums.planes_of(total.groups), chunk_bytes=chunk_bytes, write=partial_sums.write_sum
+            )
         except PeerError:
             return SumMade(request, lost=tuple(request.members))
         return SumMade(request, blob)
 
-    def _own(self, command: MakeSum, channel_map: ChannelMap) -> list[PartialSum]:
+    def _own(self, command: MakeSum, channel_map: ChannelMap) -> list[partial_sums.PartialSum]:
         if not command.updates:
             return []
         members = command.request.members
@@ -130,11 +126,11 @@ class SiteWork:
         ]
         weights = {device: member.weight for device, member in members.items()}
         keep = partial(FileArrays, self._folder)
-        return [sum_clients(sources, weights, self._transforms, channel_map, keep=keep)]
+        return [partial_sums.sum_clients(sources, weights, self._transforms, channel_map, keep=keep)]
 
-    def _parts(self, parts: Sequence[SiteSum], channel_map: ChannelMap) -> list[PartialSum]:
+    def _parts(self, parts: Sequence[SiteSum], channel_map: ChannelMap) -> list[partial_sums.PartialSum]:
         return [
-            PartialSum(
+            partial_sums.PartialSum(
                 part.members, open_sum(self._store.blob_path(part.blob.digest), self._unpacked, channel_map)
             )
             for part in parts

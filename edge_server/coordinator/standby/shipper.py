@@ -17,16 +17,8 @@ from edge_server.coordinator.standby.replica_source import Numbered, RunSource
 from edge_server.coordinator.standby.standby_status import STATUS
 from edge_server.storage.journal import Journal
 from edge_server.transport.lease.keeper import LeaseKeeper
+from schemas import messages
 from schemas.errors import PeerError
-from schemas.messages import (
-    BlobRequest,
-    Message,
-    StandbyEntry,
-    StandbyRefusal,
-    StandbyReport,
-    decode_message,
-    encode_message,
-)
 from schemas.tensors.chunks import BlobRef
 from schemas.topics import StandbyTopic
 
@@ -41,12 +33,12 @@ class StandbyOutput:
 
     def refuse(self, standby: str, detail: str) -> None:
         """Tell a standby why it cannot follow."""
-        self._publish(StandbyRefusal(federation=self.federation, standby=standby, detail=detail))
+        self._publish(messages.StandbyRefusal(federation=self.federation, standby=standby, detail=detail))
 
     def send_entry(self, to: KnownStandby, entry: Numbered, store: BlobStore) -> None:
         """Announce an entry; the chunk of a small one follows unasked."""
         self._publish(
-            StandbyEntry(
+            messages.StandbyEntry(
                 federation=self.federation,
                 standby=to.standby,
                 series=to.series,
@@ -57,7 +49,7 @@ class StandbyOutput:
         if entry.ref.inline:
             self._send_chunks(entry.ref, range(1), store)
 
-    def answer(self, request: BlobRequest, source: RunSource) -> None:
+    def answer(self, request: messages.BlobRequest, source: RunSource) -> None:
         """Send the requested chunks of a blob; none of a blob that is no longer there."""
         with contextlib.suppress(OSError):
             size = source.store.blob_path(request.digest).stat().st_size
@@ -71,8 +63,8 @@ class StandbyOutput:
             key = "standby", ref.digest, index
             self._link.send_chunk(key, topic, partial(store.read_frame, ref, index))
 
-    def _publish(self, message: Message) -> None:
-        self._link.publish(str(StandbyTopic(self.federation, "entry")), encode_message(message))
+    def _publish(self, message: messages.Message) -> None:
+        self._link.publish(str(StandbyTopic(self.federation, "entry")), messages.encode_message(message))
 
 
 MAX_ANNOUNCED = 64
@@ -118,11 +110,11 @@ class Shipper:
 
     def hear(self, payload: bytes, now: float) -> None:
         """Take a message of a standby; raises `PeerError` for any other."""
-        message = decode_message(payload, federation=self._output.federation)
+        message = messages.decode_message(payload, federation=self._output.federation)
         match message:
-            case StandbyReport():
+            case messages.StandbyReport():
                 self._on_report(message, now)
-            case BlobRequest():
+            case messages.BlobRequest():
                 self._on_request(message, now)
             case _:
                 raise PeerError(f"a standby does not send '{message.kind}'")
@@ -155,7 +147,7 @@ class Shipper:
             self._source.end()
 
     # --- what the standby says ---
-    def _on_report(self, report: StandbyReport, now: float) -> None:
+    def _on_report(self, report: messages.StandbyReport, now: float) -> None:
         standby, source = self._standby, self._source
         if self._run.refused:
             self._output.refuse(report.standby, self._run.refused)
@@ -183,7 +175,7 @@ class Shipper:
             del self._others[other]
             self._output.refuse(other, f"the standby on {standby.origin} follows this server already")
 
-    def _welcome(self, report: StandbyReport, now: float) -> None:
+    def _welcome(self, report: messages.StandbyReport, now: float) -> None:
         """Begin a series for a new standby."""
         self._others.clear()
         series = secrets.token_hex(8)
@@ -194,7 +186,9 @@ class Shipper:
         log.info("a standby on %s begins to follow", report.origin)
         self._run.in_turn(partial(_begin, source))
 
-    def _note(self, report: StandbyReport, before: KnownStandby, source: RunSource, now: float) -> None:
+    def _note(
+        self, report: messages.StandbyReport, before: KnownStandby, source: RunSource, now: float
+    ) -> None:
         """Take a report on this series: the confirmed entries need not be kept any more."""
         self._standby = standby = before.with_report(report, now)
         if standby.confirmed > before.confirmed:
@@ -219,7 +213,7 @@ class Shipper:
         standby.status(follows=True).write(self._run.folder)
         log.info("the standby on %s is up to date", standby.origin)
 
-    def _on_request(self, request: BlobRequest, now: float) -> None:
+    def _on_request(self, request: messages.BlobRequest, now: float) -> None:
         standby, source = self._standby, self._source
         if standby is None or source is None or request.device != standby.standby:
             return

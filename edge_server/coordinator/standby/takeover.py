@@ -25,15 +25,8 @@ from edge_server.coordinator.standby.writing_right import lease_address
 from edge_server.transport.lease.holder import this_process
 from edge_server.transport.lease.keeper import LeaseKeeper
 from edge_server.transport.lease.phases import Held, Looking
+from schemas import messages
 from schemas.errors import ConfigError, PeerError
-from schemas.messages import (
-    Message,
-    StandbyEntry,
-    StandbyRefusal,
-    StandbyReport,
-    decode_message,
-    encode_message,
-)
 from schemas.tensors.chunks import decode_chunk, decode_json
 from schemas.topics import StandbyTopic
 
@@ -133,13 +126,13 @@ class Standby:
         if arrived.topic == str(StandbyTopic(self._federation, "chunk")):
             self._step(following.ChunkArrived(decode_chunk(arrived.payload)))
             return
-        message = decode_message(arrived.payload, federation=self._federation)
+        message = messages.decode_message(arrived.payload, federation=self._federation)
         match message:
-            case StandbyEntry():
+            case messages.StandbyEntry():
                 self._step(following.Announced(message))
-            case StandbyRefusal(standby=standby, detail=detail) if standby == self._state.standby:
+            case messages.StandbyRefusal(standby=standby, detail=detail) if standby == self._state.standby:
                 raise ConfigError(f"the server cannot be followed: {detail}")
-            case StandbyRefusal():
+            case messages.StandbyRefusal():
                 pass
             case _:
                 raise PeerError(f"a server does not send '{message.kind}' to its standby")
@@ -178,7 +171,7 @@ class Standby:
         self._report_at = time.monotonic() + REPORT_S
         state = self._state
         self._publish(
-            StandbyReport(
+            messages.StandbyReport(
                 federation=self._federation,
                 standby=state.standby,
                 series=state.series,
@@ -188,8 +181,8 @@ class Standby:
             )
         )
 
-    def _publish(self, message: Message) -> None:
-        self._lease.say(str(StandbyTopic(self._federation, "report")), encode_message(message))
+    def _publish(self, message: messages.Message) -> None:
+        self._lease.say(str(StandbyTopic(self._federation, "report")), messages.encode_message(message))
 
 
 def follow(

@@ -5,20 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from edge_client.storage.blob_store import BlobStore
-from edge_server.coordinator.tasks.increments import (
-    MAP,
-    NOTHING_FROZEN,
-    PublishedVersion,
-    TaskBlobs,
-    name_blobs,
-)
-from edge_server.coordinator.tasks.masking import (
-    figures_map,
-    figures_terms,
-    masking_terms,
-    statistics_terms,
-    sums_map,
-)
+from edge_server.coordinator.tasks import increments, masking
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher, ModelVersion
 from edge_server.coordinator.tasks.task import TaskPlan, TaskTemplate, counts_classes, make_task
 from edge_server.coordinator.validation.contents import max_answer_bytes
@@ -73,8 +60,11 @@ class TaskAssigner:
         """Store the blobs that are the same in all tasks of the run; returns them by name."""
         described = self._store.put_blob(encode_json(self._channel_map), chunk_bytes=chunk_bytes)
         if not self._fixed:
-            return {MAP: described}
-        return {MAP: described, FIXED: self._store.put_groups({FIXED: self._fixed}, chunk_bytes=chunk_bytes)}
+            return {increments.MAP: described}
+        return {
+            increments.MAP: described,
+            FIXED: self._store.put_groups({FIXED: self._fixed}, chunk_bytes=chunk_bytes),
+        }
 
     def restore_blobs(
         self, tasks: Iterable[Task], state: State, *, tiers: Callable[[], Iterable[SubModelSpec]]
@@ -84,7 +74,7 @@ class TaskAssigner:
         for task in tasks:
             by_attempt.setdefault(task.attempt, []).append(task)
         for planned in by_attempt.values():
-            chunk_bytes = planned[0].blobs[MAP].chunk_bytes
+            chunk_bytes = planned[0].blobs[increments.MAP].chunk_bytes
             self.store_lasting(chunk_bytes)
             deliver = isinstance(planned[0], DeliverTask)
             self._publish(deliver, [task.spec for task in planned], state, chunk_bytes, tiers)
@@ -137,15 +127,15 @@ class TaskAssigner:
         counts = {device.name: device.data.examples for device in command.devices}
         cuts, examples = [plan.cut for plan in plans.values()], [counts[name] for name in plans]
         if (asked := cuts[0].statistics) is not None:
-            return statistics_terms(config, asked, model, examples)
+            return masking.statistics_terms(config, asked, model, examples)
         specs = [cut.spec for cut in cuts]
         if self._strategy.is_summed(command.round):
-            numbers = sums_map(self._strategy.groups, specs[0], model, self._channel_map)
-            return figures_terms(config, specs, examples, numbers)
+            numbers = masking.sums_map(self._strategy.groups, specs[0], model, self._channel_map)
+            return masking.figures_terms(config, specs, examples, numbers)
         if not self._strategy.trains:
-            figures = figures_map(model, self._channel_map, by_class=counts_classes(config, model))
-            return figures_terms(config, specs, examples, figures)
-        return masking_terms(config, specs, examples, self._parts.cut(self._channel_map))
+            figures = masking.figures_map(model, self._channel_map, by_class=counts_classes(config, model))
+            return masking.figures_terms(config, specs, examples, figures)
+        return masking.masking_terms(config, specs, examples, self._parts.cut(self._channel_map))
 
     def _blobs(
         self,
@@ -155,13 +145,13 @@ class TaskAssigner:
         lasting: Mapping[str, BlobRef],
         tiers: Callable[[], Iterable[SubModelSpec]],
         graphs: Mapping[str, Mapping[str, BlobRef]],
-    ) -> dict[str, TaskBlobs]:
+    ) -> dict[str, increments.TaskBlobs]:
         """Each device's blobs; tasks assigned one at a time have no shared topics."""
         shared = self._broadcasts and command.wanted is None
         specs = {name: plan.cut.spec for name, plan in plans.items()}
-        chunk_bytes = lasting[MAP].chunk_bytes
+        chunk_bytes = lasting[increments.MAP].chunk_bytes
         frames, frozen = self._publish(command.deliver, specs.values(), state, chunk_bytes, tiers)
-        named = name_blobs(
+        named = increments.name_blobs(
             specs,
             frames,
             frozen=frozen,
@@ -180,13 +170,13 @@ class TaskAssigner:
         state: State,
         chunk_bytes: int,
         tiers: Callable[[], Iterable[SubModelSpec]],
-    ) -> tuple[tuple[PublishedVersion, ...], PublishedVersion]:
+    ) -> tuple[tuple[increments.PublishedVersion, ...], increments.PublishedVersion]:
         """Publish the model for these sub-models, and what is frozen of it; repeating makes the same blobs.
 
         Nothing is published for statistics, which need no model.
         """
         if self._strategy.statistics:
-            return (), NOTHING_FROZEN
+            return (), increments.NOTHING_FROZEN
         holding = partial(downlink_groups, self._strategy, state, channel_map=self._channel_map, tiers=tiers)
         specs = list(specs)
         version = ModelVersion(state.params, state.round, holding, chunk_bytes, self._frozen)

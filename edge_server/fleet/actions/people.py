@@ -1,15 +1,9 @@
 """Actions on users and tokens."""
 
 from edge_server.fleet.actions.action import Args, Change, Desk
+from edge_server.fleet.people import passwords
 from edge_server.fleet.people.lockout import USER_RULES
 from edge_server.fleet.people.login import USER
-from edge_server.fleet.people.passwords import (
-    check_password_rules,
-    digest_of,
-    hash_password,
-    is_password,
-    new_api_token,
-)
 from edge_server.fleet.people.values import Actor, ApiToken, Role, User
 from schemas.errors import ConfigError, nearest
 from schemas.labels import parse_where
@@ -26,8 +20,8 @@ def add_user(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
         raise ConfigError(
             f"there is a user '{name}' already", remedy="`edge-server users role` changes the role"
         )
-    check_password_rules(name, args["password"])
-    user = User(name, role, now, hash_password(args["password"]))
+    passwords.check_password_rules(name, args["password"])
+    user = User(name, role, now, passwords.hash_password(args["password"]))
     if not desk.people.add_user(user):
         raise ConfigError(f"there is a user '{name}' already")
     return Change(name, after={"role": role}, said=f"{name} is a user with the role {role}")
@@ -67,7 +61,7 @@ def set_own_password(desk: Desk, args: Args, actor: Actor, now: float) -> Change
     wait = desk.people.begin_attempt([(USER, user.name, USER_RULES)], now)
     if wait > 0:
         raise ConfigError("too many wrong passwords", remedy=f"try again in {wait:.0f} s")
-    if not is_password(args["old_password"], user.password_hash):
+    if not passwords.is_password(args["old_password"], user.password_hash):
         raise ConfigError("the old password is wrong")
     _set_password(desk, user, args["password"])
     desk.people.forget_failures(USER, user.name)
@@ -84,8 +78,10 @@ def unlock_user(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 def make_token(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     name, role, where = _checked_name(args["token"]), _role(args["role"]), str(parse_where(args["where"]))
     ends_at = now + _days(args["days"] or USUAL_DAYS) * DAY_S
-    secret = new_api_token()
-    if not desk.people.add_token(digest_of(secret), ApiToken(name, role, where, actor.who, now, ends_at)):
+    secret = passwords.new_api_token()
+    if not desk.people.add_token(
+        passwords.digest_of(secret), ApiToken(name, role, where, actor.who, now, ends_at)
+    ):
         raise ConfigError(f"there is a token '{name}' already", remedy="name another, or revoke it first")
     after = {"role": role, "where": where, "ends_at": ends_at}
     return Change(
@@ -105,8 +101,8 @@ def revoke_token(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 def _set_password(desk: Desk, user: User, password: str) -> None:
     if user.subject is not None:
         raise ConfigError(f"'{user.name}' logs in at the OpenID provider and has no password here")
-    check_password_rules(user.name, password)
-    desk.people.set_password(user.name, hash_password(password))
+    passwords.check_password_rules(user.name, password)
+    desk.people.set_password(user.name, passwords.hash_password(password))
 
 
 def _find_user(desk: Desk, name: str) -> User:

@@ -14,19 +14,12 @@ from edge_server.fleet.alerts.receivers.mail import mail
 from edge_server.fleet.alerts.rules import Facts, evaluate, gather
 from edge_server.fleet.alerts.store import AlertStore
 from edge_server.fleet.part import Part, Retain, ServiceContext
-from edge_server.fleet.settings.alerts import (
-    AlertmanagerReceiver,
-    AlertSettings,
-    HomeAssistantReceiver,
-    MailReceiver,
-    Receiver,
-    WebhookReceiver,
-)
+from edge_server.fleet.settings import alerts
 from edge_server.storage.inventory.inventory import DeviceReader
 
 
 def build_receivers(
-    settings: AlertSettings,
+    settings: alerts.AlertSettings,
     folder: Path,
     publish: Publish,
     *,
@@ -46,7 +39,7 @@ def build_receivers(
 
 
 def build_receiver(
-    receiver: Receiver,
+    receiver: alerts.Receiver,
     folder: Path,
     publish: Publish,
     *,
@@ -56,20 +49,20 @@ def build_receiver(
 ) -> Deliver:
     """One receiver; files are relative to `folder`, and `publish` is for those on the broker."""
     match receiver:
-        case WebhookReceiver():
+        case alerts.WebhookReceiver():
             return webhook(receiver, folder)
-        case MailReceiver():
+        case alerts.MailReceiver():
             return mail(receiver, folder)
-        case HomeAssistantReceiver():
+        case alerts.HomeAssistantReceiver():
             return home_assistant(receiver, rules, publish, federation=federation, unresolved=unresolved)
-        case AlertmanagerReceiver():
+        case alerts.AlertmanagerReceiver():
             return alertmanager(receiver, folder)
 
 
-def resend_seconds(settings: AlertSettings) -> dict[str, float | None]:
+def resend_seconds(settings: alerts.AlertSettings) -> dict[str, float | None]:
     """Receivers that want firing alerts again and again, with their seconds; None for all others."""
     return {
-        name: receiver.resend if isinstance(receiver, AlertmanagerReceiver) else None
+        name: receiver.resend if isinstance(receiver, alerts.AlertmanagerReceiver) else None
         for name, receiver in settings.receivers.items()
     }
 

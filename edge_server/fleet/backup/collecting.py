@@ -16,25 +16,17 @@ from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from edge_server.fleet.backup import steady_files
 from edge_server.fleet.backup.archive import ArchiveWriter
 from edge_server.fleet.backup.manifest import SavedFile, SavedFolder, SavedLink
 from edge_server.fleet.backup.sealing import Sealer
-from edge_server.fleet.backup.steady_files import (
-    COMPANIONS,
-    PINS,
-    FileChanged,
-    Pins,
-    copy_sqlite,
-    is_sqlite,
-    reading,
-)
 from schemas.errors import ConfigError
 
 JOURNAL = "journal.sqlite"
 MADE_AGAIN = frozenset({"disposal", "unpacked", "sums", "standby", "object-store"})
 """Folders of a run that its server makes again."""
 LOCK = "lock"
-TEMPORARY = (".part", ".spare", ".chunks", ".tmp", ".lock", *COMPANIONS)
+TEMPORARY = (".part", ".spare", ".chunks", ".tmp", ".lock", *steady_files.COMPANIONS)
 """Ends of the names of files that are being written, or only locked."""
 APPENDED = (".jsonl", ".log", ".log.1")
 """Ends of the names of files to which lines are appended: the whole lines that there are are saved."""
@@ -81,7 +73,7 @@ def is_secret(path: Path) -> bool:
 
 
 def _is_left_out(name: str, folder: Path) -> bool:
-    if name == LOCK or name.startswith(PINS) or name.endswith(TEMPORARY):
+    if name == LOCK or name.startswith(steady_files.PINS) or name.endswith(TEMPORARY):
         return True
     return name in MADE_AGAIN and is_run(folder)
 
@@ -143,7 +135,7 @@ class Collector:
         for _ in range(TRIES):
             try:
                 self._store(path, path, inner, secret=secret)
-            except FileChanged:
+            except steady_files.FileChanged:
                 continue
             except FileNotFoundError:
                 pass
@@ -161,7 +153,7 @@ class Collector:
                     self._store(journal, journal, _join(path, JOURNAL), as_it_is=True)
                     for inner, own, pinned in files:
                         self._store(own, pinned, inner, secret=private and _holds_noise(inner))
-            except (FileChanged, FileNotFoundError):
+            except (steady_files.FileChanged, FileNotFoundError):
                 for kept, length in zip(self._lists(), mark, strict=True):
                     del kept[length:]
                 continue
@@ -178,15 +170,17 @@ class Collector:
     def _pinned_run(self, run: Path, path: str) -> Iterator[tuple[Path, Pinned]]:
         """A copy of the journal, and the files that belong to it; raises `FileChanged` if there are none."""
         journal, copy = run / JOURNAL, self._work / JOURNAL
-        copy_sqlite(journal, copy)
-        with Pins(run) as pins:
+        steady_files.copy_sqlite(journal, copy)
+        with steady_files.Pins(run) as pins:
             files = list(self._pin(pins, run, path, journal))
             if progress_of(journal) != progress_of(copy):
-                raise FileChanged(journal)
+                raise steady_files.FileChanged(journal)
             yield copy, files
         copy.unlink()
 
-    def _pin(self, pins: Pins, folder: Path, path: str, journal: Path) -> Iterator[tuple[str, Path, Path]]:
+    def _pin(
+        self, pins: steady_files.Pins, folder: Path, path: str, journal: Path
+    ) -> Iterator[tuple[str, Path, Path]]:
         """Give the files below a folder second names, except the `journal`, which is copied already."""
         self._note_folder(folder, path)
         for entry in entries_of(folder):
@@ -198,7 +192,7 @@ class Collector:
             elif own != journal:
                 with contextlib.suppress(FileNotFoundError):
                     # A second name would not keep the bytes of a file that is written in place.
-                    in_place = own.name.endswith(APPENDED) or is_sqlite(own)
+                    in_place = own.name.endswith(APPENDED) or steady_files.is_sqlite(own)
                     yield inner, own, own if in_place else pins.pin(own)
 
     def _store(
@@ -213,9 +207,9 @@ class Collector:
             return
         if sealed and self._sealer is not None:
             digest, size = self._archive.store_sealed(self._sealer.close(path.read_bytes(), inner))
-        elif not as_it_is and is_sqlite(path):
+        elif not as_it_is and steady_files.is_sqlite(path):
             copy = self._work / "copy.sqlite"
-            copy_sqlite(path, copy)
+            steady_files.copy_sqlite(path, copy)
             digest, size = self._archive.store_file(copy)
             copy.unlink()
         elif path.name.endswith(APPENDED):
@@ -284,7 +278,7 @@ class RunProgress(NamedTuple):
 def progress_of(journal: Path) -> RunProgress:
     """How far the run of a journal is; raises `ConfigError` for a damaged one."""
     try:
-        with closing(reading(journal)) as connection:
+        with closing(steady_files.reading(journal)) as connection:
             connection.execute("BEGIN")
             return RunProgress(*(_count(connection, query) for query in PROGRESS_QUERIES))
     except sqlite3.Error as error:

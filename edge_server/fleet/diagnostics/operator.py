@@ -14,17 +14,9 @@ from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDow
 from edge_server.fleet.diagnostics import inquiry as machine
 from edge_server.fleet.diagnostics.inquiry import Inquired, Inquiry, Terms
 from edge_server.transport.broker_connection import BrokerConnection, check_sender
+from schemas import messages
 from schemas.errors import EdgeError, PeerError
 from schemas.labels import Where, selectable
-from schemas.messages import (
-    Birth,
-    Death,
-    DiagnosticPart,
-    DiagnosticReceipt,
-    DiagnosticRefusal,
-    decode_message,
-    encode_message,
-)
 from schemas.topics import Channel, DeviceTopic, SiteTopic, device_topic, operator_filters
 
 log = logging.getLogger(__name__)
@@ -50,7 +42,7 @@ class Selection:
         """Whether births must be known first: to choose by labels, or to reach devices of sites."""
         return self.where is not None or any("." in name for name in self.names)
 
-    def chosen(self, births: Mapping[str, Birth], sites: Mapping[str, str]) -> tuple[str, ...]:
+    def chosen(self, births: Mapping[str, messages.Birth], sites: Mapping[str, str]) -> tuple[str, ...]:
         """The names, and the connected devices that the selector chooses."""
         found = [
             device
@@ -59,7 +51,7 @@ class Selection:
         ]
         return tuple(dict.fromkeys((*self.names, *found)))
 
-    def _labels(self, birth: Birth, site: str) -> dict[str, str]:
+    def _labels(self, birth: messages.Birth, site: str) -> dict[str, str]:
         labels = {**birth.labels, **self.own_labels.get(birth.device, {})}
         return selectable(labels, device=birth.device, federation=birth.federation, site=site)
 
@@ -86,7 +78,7 @@ class OperatorConnection:
         self._connection = BrokerConnection(
             address, self._inbox, federation=federation, role="operator", filters=operator_filters(federation)
         )
-        self._births: dict[str, Birth] = {}
+        self._births: dict[str, messages.Birth] = {}
         self._sites: dict[str, str] = {}
         self._gone: set[str] = set()
         self._inquiry: Inquiry | None = None
@@ -152,22 +144,24 @@ class OperatorConnection:
             self._step(machine.Connected(), now)
 
     def _on_message(self, topic: DeviceTopic | SiteTopic, payload: bytes, now: float) -> None:
-        message = decode_message(payload, federation=self._federation)
+        message = messages.decode_message(payload, federation=self._federation)
         check_sender(topic, kind=message.kind, device=str(getattr(message, "device", "")))
         if isinstance(topic, SiteTopic):
             self._sites[topic.device] = topic.site
         else:
             self._sites.pop(topic.device, None)
         match message:
-            case Birth():
+            case messages.Birth():
                 self._births[message.device] = message
                 self._gone.discard(message.device)
-            case Death():
+            case messages.Death():
                 self._births.pop(message.device, None)
                 self._gone.add(message.device)
                 if self._inquiry is not None:
                     self._step(machine.Gone(message.device), now)
-            case DiagnosticReceipt() | DiagnosticPart() | DiagnosticRefusal() if self._inquiry is not None:
+            case messages.DiagnosticReceipt() | messages.DiagnosticPart() | messages.DiagnosticRefusal() if (
+                self._inquiry is not None
+            ):
                 self._step(machine.Heard(message), now)
 
     def _step(self, event: machine.Event, now: float) -> None:
@@ -176,4 +170,4 @@ class OperatorConnection:
         for request in requests:
             site = self._sites.get(request.device, "")
             topic = device_topic(self._federation, request.device, Channel.DOWN_FLEET, site)
-            self._connection.link.publish(str(topic), encode_message(request))
+            self._connection.link.publish(str(topic), messages.encode_message(request))

@@ -6,13 +6,7 @@ from enum import StrEnum
 from typing import Literal
 
 from edge_client.security.identity.validity import format_utc
-from edge_server.config.measures import (
-    parse_bytes,
-    parse_celsius,
-    parse_count,
-    parse_duration,
-    parse_share,
-)
+from edge_server.config import measures
 from edge_server.config.units import bytes_text, clean, duration_text
 from edge_server.storage.inventory.records import InventoryDevice
 from schemas.labels import EVERY, Where
@@ -212,11 +206,11 @@ class RuleKind:
 
 
 VALUES: Mapping[str, Callable[[str], float]] = {
-    "duration": parse_duration,
-    "size": parse_bytes,
-    "degrees Celsius": parse_celsius,
-    "count": parse_count,
-    "share": parse_share,
+    "duration": measures.parse_duration,
+    "size": measures.parse_bytes,
+    "degrees Celsius": measures.parse_celsius,
+    "count": measures.parse_count,
+    "share": measures.parse_share,
 }
 """What the value of a rule may be, and how it is read."""
 RULE_KINDS: Mapping[str, RuleKind] = {

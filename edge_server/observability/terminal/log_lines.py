@@ -6,15 +6,7 @@ from typing import Self, TextIO
 from rich.console import Console
 
 from edge_client.system.plain_text import say
-from edge_server.config.units import (
-    bytes_text,
-    clean,
-    clock_text,
-    duration_text,
-    figure_text,
-    loss_text,
-    ratio_text,
-)
+from edge_server.config import units
 from edge_server.observability.figures import leading_metric, measured_text
 from edge_server.observability.snapshot import DeviceView, Snapshot, round_text
 from edge_server.observability.terminal.final_summary import fleet_line, is_large_fleet, print_closing
@@ -36,7 +28,7 @@ class PlainDisplay:
 
     def show(self, snapshot: Snapshot) -> None:
         for line in changes(self._last, snapshot):
-            say(f"{clock_text(snapshot.elapsed_s):>7}  {line}", file=self._stream, flush=True)
+            say(f"{units.clock_text(snapshot.elapsed_s):>7}  {line}", file=self._stream, flush=True)
         self._last = snapshot
 
     def __exit__(self, *_: object) -> None:
@@ -56,7 +48,7 @@ def changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
         for view in now.devices:
             yield from _device_changes(known.get(view.device), view)
     if before is None and now.tested_on:
-        yield clean(now.tested_on)
+        yield units.clean(now.tested_on)
     closed = before.history[-1].round if before is not None and before.history else 0
     if before is None and now.history:
         last = now.history[-1]
@@ -66,7 +58,7 @@ def changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
         if record.round > closed:
             yield round_line(record, rounds=now.rounds)
     if now.no_link and (before is None or before.no_link != now.no_link):
-        yield clean(now.no_link)
+        yield units.clean(now.no_link)
     if before is not None and before.no_link and not now.no_link:
         yield "connected"
     moved = before is None or (before.phase, before.round) != (now.phase, now.round)
@@ -78,28 +70,29 @@ def _device_changes(before: DeviceView | None, now: DeviceView) -> Iterator[str]
     online, was_online = now.state != OFFLINE, before is not None and before.state != OFFLINE
     if before is None:
         lost = "" if online else ", offline"
-        yield f"joined: {clean(now.device)} (tier {now.tier}, {ratio_text(now.ratio)} pruned{lost})"
+        ratio = units.ratio_text(now.ratio)
+        yield f"joined: {units.clean(now.device)} (tier {now.tier}, {ratio} pruned{lost})"
     elif online and not was_online:
-        yield f"back: {clean(now.device)}"
+        yield f"back: {units.clean(now.device)}"
     elif was_online and not online:
-        yield f"lost: {clean(now.device)}"
+        yield f"lost: {units.clean(now.device)}"
 
 
 def round_line(record: RoundRecord, *, rounds: int) -> str:
     metric = leading_metric([record])
-    text, tested = figure_text(metric), sorted(record.tier_metrics.items())
+    text, tested = units.figure_text(metric), sorted(record.tier_metrics.items())
     tiers = " ".join(f"{tier}: {text(figures.get(metric.name))}" for tier, figures in tested)
     asked = record.statistics is not None
     parts = [
         "" if asked else measured_text(record),
         f"tiers {tiers}" if tiers else "",
-        "" if asked else f"train loss {loss_text(record.train_loss)}",
+        "" if asked else f"train loss {units.loss_text(record.train_loss)}",
         epsilon_text(record),
         f"{len(record.completed)}/{len(record.selected)} devices",
         trouble_text(record),
         late_text(record),
-        f"{bytes_text(record.downlink_bytes)} down",
-        f"{bytes_text(record.uplink_bytes)} up",
-        duration_text(record.duration_s) + (" virtual" if record.virtual_time_s is not None else ""),
+        f"{units.bytes_text(record.downlink_bytes)} down",
+        f"{units.bytes_text(record.uplink_bytes)} up",
+        units.duration_text(record.duration_s) + (" virtual" if record.virtual_time_s is not None else ""),
     ]
     return f"{round_text(record.round, rounds)} closed: " + ", ".join(part for part in parts if part)

@@ -8,17 +8,7 @@ from rich.text import Text
 
 from edge_client.data.tasks.words import leading
 from edge_server.config import units
-from edge_server.observability.figures import (
-    ACCURACY,
-    figures_there,
-    leading_metric,
-    measured_figures,
-    measured_name,
-    naive_figures,
-    own_figure,
-    range_text,
-    where_measured,
-)
+from edge_server.observability import figures
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 from schemas.counted import format_count
 
@@ -117,16 +107,16 @@ def round_table(history: Sequence[RoundRecord], *, dense: bool = False) -> Table
     """One row for each of the last `LAST_ROUNDS` rounds, and below them the dropped and refused devices."""
     table = plain_table("Rounds", dense=dense)
     time = "virtual time" if any(record.virtual_time_s is not None for record in history) else "time"
-    metric, where = leading_metric(history), where_measured(history)
+    metric, where = figures.leading_metric(history), figures.where_measured(history)
     text = units.figure_text(metric)
-    measured = where if metric is ACCURACY else f"{where} {metric.name}"
+    measured = where if metric is figures.ACCURACY else f"{where} {metric.name}"
     # A round of statistics neither trains nor measures a model.
     asked = any(record.statistics is not None for record in history)
     add_numbers(table, "round", "devices", *([] if asked else [measured, "tiers", "train loss"]))
     add_numbers(table, "down", "up", time)
     for record in history[-LAST_ROUNDS:]:
-        figure = text(figures_there(record, where).get(metric.name))
-        tiers, loss = range_text(metric, record.tier_metrics), units.loss_text(record.train_loss)
+        figure = text(figures.figures_there(record, where).get(metric.name))
+        tiers, loss = figures.range_text(metric, record.tier_metrics), units.loss_text(record.train_loss)
         table.add_row(
             str(record.round),
             f"{len(record.completed)}/{len(record.selected)}",
@@ -174,9 +164,13 @@ def epsilon_text(figures: RoundRecord | Summary) -> str:
 
 def outcome_text(summary: Summary) -> str:
     detail = f" ({units.clean(summary.detail)})" if summary.detail else ""
-    (last, best), own, spent = measured_figures(summary), own_figure(summary), epsilon_text(summary)
-    measured = f"{measured_name(summary)} {last}{f' (best {best})' if best else ''}, "
-    measured += f"{naive}, " if (naive := naive_figures(summary)) else ""
+    (last, best), own, spent = (
+        figures.measured_figures(summary),
+        figures.own_figure(summary),
+        epsilon_text(summary),
+    )
+    measured = f"{figures.measured_name(summary)} {last}{f' (best {best})' if best else ''}, "
+    measured += f"{naive}, " if (naive := figures.naive_figures(summary)) else ""
     return (
         f"{units.clean(summary.outcome)}{detail}: {units.counted_text(summary.rounds, 'round')} "
         f"in {units.duration_text(summary.duration_s)}, "

@@ -6,15 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from edge_client.data.tasks.registry import learning_task
-from edge_server.config.units import (
-    bytes_text,
-    count_text,
-    counted_text,
-    leading_text,
-    ms_text,
-    ratio_text,
-    si_text,
-)
+from edge_server.config import units
 from edge_server.releases.registry.version import TierModel, Version
 
 COLUMNS = ("tier", "pruned", "file", "parameters", "MACs", "test", "on devices", "ms/image")
@@ -96,8 +88,8 @@ def model_card_body(version: Version, described: Mapping[str, Any], *, files: st
         [
             f"# {version.version}",
             "",
-            f"`{version.model}` ({count_text(version.parameters)} parameters) after "
-            f"{counted_text(version.round, 'round')} of federation `{version.federation}`, "
+            f"`{version.model}` ({units.count_text(version.parameters)} parameters) after "
+            f"{units.counted_text(version.round, 'round')} of federation `{version.federation}`, "
             f"one compact file per capability tier.{_takes(described.get('model', {}))}",
             "",
             "## Files",
@@ -143,13 +135,13 @@ def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
 def _row(tier: TierModel, files: str) -> tuple[str, ...]:
     return (
         f"[{tier.tier}]({files}tier-{tier.tier}.onnx)",
-        ratio_text(tier.ratio),
-        bytes_text(tier.bytes),
-        count_text(tier.parameters),
-        si_text(tier.macs),
-        leading_text(tier.test_metrics),
-        f"{leading_text(tier.device_metrics)} ({tier.devices}{_serving_text(tier)})",
-        ms_text(tier.device_latency_ms),
+        units.ratio_text(tier.ratio),
+        units.bytes_text(tier.bytes),
+        units.count_text(tier.parameters),
+        units.si_text(tier.macs),
+        units.leading_text(tier.test_metrics),
+        f"{units.leading_text(tier.device_metrics)} ({tier.devices}{_serving_text(tier)})",
+        units.ms_text(tier.device_latency_ms),
     )
 
 

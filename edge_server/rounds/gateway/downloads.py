@@ -9,14 +9,7 @@ from dataclasses import replace
 
 from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import FAR_PATIENCE_S, Receiving
-from edge_server.rounds.gateway.events import (
-    BlobVerified,
-    Command,
-    SendAbove,
-    SendChunksBelow,
-    VerifyBlob,
-    Write,
-)
+from edge_server.rounds.gateway import events
 from edge_server.rounds.gateway.state import Gateway, Step
 from schemas.messages import BlobRequest, Refusal, Task
 from schemas.tensors.chunks import BlobRef, Chunk
@@ -27,7 +20,7 @@ Ask = Callable[[Receiving, float], tuple[Receiving, list[chunk_transfer.Transfer
 
 def task_given(gateway: Gateway, device: str, task: Task, now: float, *, new: bool) -> Step:
     """Fetch what the task needs; of a `new` one, hand on the blobs that its device expects unasked."""
-    commands: list[Command] = []
+    commands: list[events.Command] = []
     for ref in {ref.digest: ref for ref in task.blobs.values()}.values():
         gateway, more = _fetch_if_missing(gateway, ref, now)
         commands += more
@@ -64,7 +57,7 @@ def _fetch_if_missing(gateway: Gateway, ref: BlobRef, now: float) -> Step:
 
 def _hand_on(gateway: Gateway, device: str, ref: BlobRef, indexes: Iterable[int]) -> Step:
     if ref.digest in gateway.held:
-        return gateway, [SendChunksBelow(device, ref, index) for index in indexes]
+        return gateway, [events.SendChunksBelow(device, ref, index) for index in indexes]
     waiting = gateway.waiting.get(ref.digest, {})
     wanted = waiting.get(device, frozenset()) | frozenset(indexes)
     queue = {**gateway.waiting, ref.digest: {**waiting, device: wanted}}
@@ -80,7 +73,7 @@ def take_chunk(gateway: Gateway, chunk: Chunk, now: float) -> Step:
     return gateway, []
 
 
-def on_verified(gateway: Gateway, event: BlobVerified, now: float) -> Step:
+def on_verified(gateway: Gateway, event: events.BlobVerified, now: float) -> Step:
     """A blob is complete: hand it on to all who wait for it, or fetch it again."""
     receiving = gateway.fetches.get(event.digest)
     if receiving is None:
@@ -90,8 +83,8 @@ def on_verified(gateway: Gateway, event: BlobVerified, now: float) -> Step:
         return _with(gateway, again), [*_report(gateway, event.digest), *_commands(gateway, asks)]
     fetches = {digest: fetch for digest, fetch in gateway.fetches.items() if digest != event.digest}
     waiting = {digest: queue for digest, queue in gateway.waiting.items() if digest != event.digest}
-    commands: list[Command] = [
-        SendChunksBelow(device, receiving.ref, index)
+    commands: list[events.Command] = [
+        events.SendChunksBelow(device, receiving.ref, index)
         for device, indexes in gateway.waiting.get(event.digest, {}).items()
         for index in sorted(indexes)
     ]
@@ -132,7 +125,7 @@ def tick(gateway: Gateway, now: float) -> Step:
 
 
 def _each(gateway: Gateway, ask: Ask, now: float) -> Step:
-    commands: list[Command] = []
+    commands: list[events.Command] = []
     fetches = dict(gateway.fetches)
     for digest in fetches:
         fetches[digest], asks = ask(fetches[digest], now)
@@ -154,24 +147,26 @@ def _asker(gateway: Gateway, digest: str) -> str:
     return next((device for device in named if device in gateway.births), named[0] if named else "")
 
 
-def _report(gateway: Gateway, digest: str) -> list[Command]:
+def _report(gateway: Gateway, digest: str) -> list[events.Command]:
     """Say above that a blob's bytes are not those of its digest: the file there may be damaged."""
     device, why = _asker(gateway, digest), Reason.DIGEST_MISMATCH
     return [
-        SendAbove(Refusal(federation=gateway.federation, device=device, reason=why, digest=digest), device)
+        events.SendAbove(
+            Refusal(federation=gateway.federation, device=device, reason=why, digest=digest), device
+        )
     ]
 
 
-def _commands(gateway: Gateway, asks: list[chunk_transfer.TransferCommand]) -> list[Command]:
-    made: list[Command] = []
+def _commands(gateway: Gateway, asks: list[chunk_transfer.TransferCommand]) -> list[events.Command]:
+    made: list[events.Command] = []
     for ask in asks:
         match ask:
             case chunk_transfer.RequestChunks(ref):
                 device = _asker(gateway, ref.digest)
                 if gateway.linked and device:
-                    made.append(SendAbove(ask.request(gateway.federation, device), device))
+                    made.append(events.SendAbove(ask.request(gateway.federation, device), device))
             case chunk_transfer.WriteChunk():
-                made.append(Write(ask))
+                made.append(events.Write(ask))
             case chunk_transfer.VerifyBlob(ref):
-                made.append(VerifyBlob(ref))
+                made.append(events.VerifyBlob(ref))
     return made

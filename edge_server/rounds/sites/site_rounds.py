@@ -3,17 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from edge_server.rounds import events
 from edge_server.rounds.closing import abandon
 from edge_server.rounds.device_messages import receive
-from edge_server.rounds.events import (
-    CloseRound,
-    Command,
-    Note,
-    SiteChunkReceived,
-    SiteSpoke,
-    SumChecked,
-    UpdatesWeighed,
-)
 from edge_server.rounds.participants import Participants
 from edge_server.rounds.quarantine import strike_site
 from edge_server.rounds.sites import sums
@@ -24,9 +16,9 @@ from schemas.messages import BlobRequest, Refusal, SiteBirth, SiteDeath, SiteSum
 from schemas.values import Reason
 
 
-def ask_sites(federation: Federation, commands: Sequence[Command], quorum: int, now: float) -> Step:
+def ask_sites(federation: Federation, commands: Sequence[events.Command], quorum: int, now: float) -> Step:
     """Let sites add the updates that lie with them, before the round is closed."""
-    close = next((command for command in commands if isinstance(command, CloseRound)), None)
+    close = next((command for command in commands if isinstance(command, events.CloseRound)), None)
     if close is None or not any(update.receipt is not None for update in close.updates.values()):
         return federation, list(commands)
     others = [command for command in commands if command is not close]
@@ -35,29 +27,31 @@ def ask_sites(federation: Federation, commands: Sequence[Command], quorum: int, 
 
 
 def on_event(
-    federation: Federation, event: SiteSpoke | SiteChunkReceived | UpdatesWeighed | SumChecked, now: float
+    federation: Federation,
+    event: events.SiteSpoke | events.SiteChunkReceived | events.UpdatesWeighed | events.SumChecked,
+    now: float,
 ) -> Step:
     """What a gateway has sent, or what was found out about its sum."""
     summing = federation.summing
     match event:
-        case SiteSpoke(_, SiteBirth() | SiteDeath() as message):
+        case events.SiteSpoke(_, SiteBirth() | SiteDeath() as message):
             return _presence(federation, message, now)
         case _ if summing is None:
             return federation, []
-        case SiteSpoke(_, SiteSum() as answer):
+        case events.SiteSpoke(_, SiteSum() as answer):
             return _judge_sum(federation, answer.site, sums.on_sum(summing, answer, now), now)
-        case SiteSpoke(site, Refusal() as refusal):
+        case events.SiteSpoke(site, Refusal() as refusal):
             return _settle(federation, *_sum_lost(summing, site, refusal), now)
-        case SiteSpoke(_, BlobRequest()):
+        case events.SiteSpoke(_, BlobRequest()):
             return federation, []
-        case SiteChunkReceived(site, chunk):
+        case events.SiteChunkReceived(site, chunk):
             return _settle(federation, *sums.take_chunk(summing, site, chunk, now), now)
-        case UpdatesWeighed(number) if number == summing.close.round:
+        case events.UpdatesWeighed(number) if number == summing.close.round:
             asked = sums.on_weighed(summing, event, federation.sites, federation.run, federation.name)
             after, commands = _settle(federation, *asked, now)
             after, more = tick(after, now)
             return after, commands + more
-        case SumChecked(site):
+        case events.SumChecked(site):
             return _judge_sum(federation, site, sums.on_checked(summing, event), now)
         case _:
             return federation, []
@@ -66,7 +60,7 @@ def on_event(
 def _judge_sum(federation: Federation, site: str, judged: sums.Step, now: float) -> Step:
     """What follows from a site's sum; a refused one is a strike against the site."""
     summing, commands = judged
-    if any(isinstance(command, Note) and command.reason is Reason.WRONG_SUM for command in commands):
+    if any(isinstance(command, events.Note) and command.reason is Reason.WRONG_SUM for command in commands):
         federation, more = strike_site(federation, site, Reason.WRONG_SUM)
         commands = [*commands, *more]
     return _settle(federation, summing, commands, now)
@@ -106,7 +100,7 @@ def tick(federation: Federation, now: float) -> Step:
     return _settle(federation, *ticked, now)
 
 
-def _settle(federation: Federation, summing: Summing, commands: list[Command], now: float) -> Step:
+def _settle(federation: Federation, summing: Summing, commands: list[events.Command], now: float) -> Step:
     """Close the round once every sum is here; abandon it if too few updates are left."""
     if summing.short:
         why = f"{len(summing.close.updates)} updates are left without those of lost sites, below the quorum"

@@ -14,16 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from edge_client.training.step_graphs.drawing import pooling
 from edge_client.training.step_graphs.drawing.frequencies import Geometry, is_faster
-from edge_client.training.step_graphs.drawing.pooling import (
-    COLUMNS,
-    ROWS,
-    Sizes,
-    StridedAxis,
-    Windows,
-    pair,
-    windows_of,
-)
 
 CONVOLUTIONS = (functional.conv2d, torch.conv2d)
 RELUS = (torch.relu, Tensor.relu, functional.relu)
@@ -47,7 +39,7 @@ class DrawnPools(TorchFunctionMode):
     ) -> Any:
         options = kwargs or {}
         if func in POOLINGS and args and not options.get("return_indices"):
-            return self._pool_maps(args[0], windows_of(*args[1:], **options))
+            return self._pool_maps(args[0], pooling.windows_of(*args[1:], **options))
         result = func(*args, **options)
         if func in RELUS and args and result is not args[0]:
             self._relus.append((result, args[0]))
@@ -55,7 +47,7 @@ class DrawnPools(TorchFunctionMode):
             self._convolved.append((result, Convolution(*args, **options)))
         return result
 
-    def _pool_maps(self, maps: Tensor, windows: Windows) -> Tensor:
+    def _pool_maps(self, maps: Tensor, windows: pooling.Windows) -> Tensor:
         for outputs, inputs in self._relus:
             if outputs is maps:
                 return torch.relu(self._pool_maps(inputs, windows))
@@ -111,12 +103,12 @@ class Convolution:
     inputs: Tensor
     weight: Tensor
     bias: Tensor | None = None
-    stride: Sizes = 1
-    padding: Sizes | str = 0
-    dilation: Sizes = 1
+    stride: pooling.Sizes = 1
+    padding: pooling.Sizes | str = 0
+    dilation: pooling.Sizes = 1
     groups: int = 1
 
-    def suits(self, windows: Windows) -> bool:
+    def suits(self, windows: pooling.Windows) -> bool:
         """Whether it is drawn in the phases of these windows.
 
         Its outputs are as large as its inputs, of which the phases are equal parts.
@@ -124,7 +116,9 @@ class Convolution:
         if isinstance(self.padding, str) or self.inputs.dim() != 4:
             return False
         maps, kernel = self.inputs.shape, self.weight.shape
-        stride, padding, dilation = (pair(sizes) for sizes in (self.stride, self.padding, self.dilation))
+        stride, padding, dilation = (
+            pooling.pair(sizes) for sizes in (self.stride, self.padding, self.dilation)
+        )
         down, across = self._axes(windows)
         pooled = [size / step for size, step in zip(maps[2:], windows.stride, strict=True)]
         return (
@@ -135,7 +129,7 @@ class Convolution:
             and not is_faster(maps, kernel, Geometry(stride, padding, dilation, self.groups))
         )
 
-    def pool_outputs(self, windows: Windows) -> Tensor:
+    def pool_outputs(self, windows: pooling.Windows) -> Tensor:
         """The maxima [B, Co, h, w] of the outputs."""
         down, across = self._axes(windows)
         bias = None if self.bias is None else self.bias.repeat(down.stride * across.stride)
@@ -148,7 +142,7 @@ class Convolution:
         found: Tensor = PooledPhases.apply(phases, windows)  # type: ignore[no-untyped-call]
         return found
 
-    def _axes(self, windows: Windows) -> tuple[KernelAxis, KernelAxis]:
+    def _axes(self, windows: pooling.Windows) -> tuple[KernelAxis, KernelAxis]:
         down, across = (
             KernelAxis(*sizes) for sizes in zip(self.weight.shape[2:], windows.stride, strict=True)
         )
@@ -162,7 +156,7 @@ class PooledPhases(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(context: Any, phases: Tensor, windows: Windows) -> Tensor:
+    def forward(context: Any, phases: Tensor, windows: pooling.Windows) -> Tensor:
         down, across = _strided_axes(phases, windows)
         columns = phases.chunk(across.stride, 1)
         in_rows = across.largest(columns)
@@ -180,11 +174,13 @@ class PooledPhases(torch.autograd.Function):
         return torch.cat(across.spread(in_rows, hits[: len(across.places)]), 1), None
 
 
-def _strided_axes(phases: Tensor, windows: Windows) -> tuple[StridedAxis, StridedAxis]:
+def _strided_axes(
+    phases: Tensor, windows: pooling.Windows
+) -> tuple[pooling.StridedAxis, pooling.StridedAxis]:
     """The axes of the maps whose phases [B, C, h, w] are as large as these."""
     down, across = (
         windows.strided_axis(place, axis, windows.stride[place] * phases.shape[axis])
-        for place, axis in enumerate((ROWS, COLUMNS))
+        for place, axis in enumerate((pooling.ROWS, pooling.COLUMNS))
     )
     return down, across
 

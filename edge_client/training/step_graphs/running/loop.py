@@ -15,22 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData
+from edge_client.training import epochs, results
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
-from edge_client.training.epochs import (
-    SMALLEST_NORM,
-    WORK,
-    EpochProgress,
-    epoch_orders,
-    epoch_radius,
-    step_rate,
-)
-from edge_client.training.results import (
-    EpochReport,
-    TrainingResult,
-    TrainingStopped,
-    bound_loss,
-    merge_groups,
-)
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running.low_rank import LowRank
 from edge_client.training.step_graphs.running.objectives.objective import GraphObjective, Width
@@ -110,17 +96,17 @@ class Training:
         self._objectives, self._micro_batch = objectives, micro_batch
         self._optimizer = OPTIMIZERS[plan.optimizer](plan)
         self._sums = defaultdict[StepSession, GradientSums](GradientSums)
-        self._progress = EpochProgress()
+        self._progress = epochs.EpochProgress()
         self.radius, self._taken = 0.0, 0
         self._before: dict[str, Array] = {}
 
     def run(
         self,
         *,
-        on_epoch: Callable[[EpochReport], None],
+        on_epoch: Callable[[results.EpochReport], None],
         should_stop: Callable[[], bool],
         checkpoint: EpochCheckpoint | None,
-    ) -> TrainingResult:
+    ) -> results.TrainingResult:
         """Train for the plan's epochs, after those of the checkpoint; without epochs look at the data once.
 
         Raises `TrainingStopped` and `UnfitCheckpoint` as torch's loop does.
@@ -132,22 +118,24 @@ class Training:
             if number < progress.finished_epochs:
                 # A sharpness-aware epoch took the place of this one.
                 continue
-            self.radius = epoch_radius(self._plan, progress.finished_epochs)
+            self.radius = epochs.epoch_radius(self._plan, progress.finished_epochs)
             found = self._run_epoch(order, should_stop)
-            progress.add(*found, epochs=WORK if self.radius else 1)
+            progress.add(*found, epochs=epochs.WORK if self.radius else 1)
             if checkpoint is not None:
                 checkpoint.save(self._state)
             on_epoch(progress.report(self._plan))
         if self._plan.local_epochs == 0 and self._network.session.observed:
             self._look(should_stop)
         metrics = progress.metrics(len(self._examples))
-        groups = merge_groups(objective.finish() for objective in self._objectives)
-        kept, adapters = merge_groups(o.keep() for o in self._objectives), self._network.adapters
-        return TrainingResult(groups, metrics, kept, adapters.factors() if adapters is not None else {})
+        groups = results.merge_groups(objective.finish() for objective in self._objectives)
+        kept, adapters = results.merge_groups(o.keep() for o in self._objectives), self._network.adapters
+        return results.TrainingResult(
+            groups, metrics, kept, adapters.factors() if adapters is not None else {}
+        )
 
     def _orders(self) -> Iterator[NDArray[np.int64]]:
         count = len(self._examples)
-        return epoch_orders(self._plan.seed, count) if count else iter(())
+        return epochs.epoch_orders(self._plan.seed, count) if count else iter(())
 
     def _batches(self, order: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         size = self._plan.batch_size
@@ -165,15 +153,15 @@ class Training:
             objective.start_epoch()
         for chosen in self._batches(order):
             if should_stop():
-                raise TrainingStopped("local training was stopped")
+                raise results.TrainingStopped("local training was stopped")
             self._taken = self._progress.steps + steps
             width = self._width()
             share = self._network.share * (width.share if width else 1.0)
-            self._optimizer.rate = step_rate(self._plan, self._taken, share)
+            self._optimizer.rate = epochs.step_rate(self._plan, self._taken, share)
             total += np.float32(self._step(chosen)) * np.float32(len(chosen))
             count += len(chosen)
             steps += 1
-        return (bound_loss(float(total) / count) if count else None), steps
+        return (results.bound_loss(float(total) / count) if count else None), steps
 
     def _step(self, chosen: NDArray[np.int64]) -> float:
         loss, gradients = self._step_passes(chosen)
@@ -211,7 +199,7 @@ class Training:
             np.copyto(array, arrays[name])
         with np.errstate(over="ignore", invalid="ignore"):
             norm = np.sqrt(sum(np.vdot(gradient, gradient) for gradient in gradients.values()))
-            factor = np.float32(self.radius / max(norm, SMALLEST_NORM))
+            factor = np.float32(self.radius / max(norm, epochs.SMALLEST_NORM))
             for name, gradient in gradients.items():
                 gradient *= factor
                 arrays[name] += gradient
@@ -287,7 +275,7 @@ class Training:
         for order in islice(self._orders(), 1):
             for chosen in self._batches(order):
                 if should_stop():
-                    raise TrainingStopped("local training was stopped")
+                    raise results.TrainingStopped("local training was stopped")
                 self._passes(chosen)
 
     def _state(self) -> dict[str, Any]:

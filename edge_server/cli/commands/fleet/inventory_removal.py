@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Any
 from edge_client.cli.options import Option
 from edge_client.cli.output import Subparsers
 from edge_server.cli.commands.enroll_options import AUTHORITY
-from edge_server.cli.commands.fleet.inventory_options import (
-    Opened,
-    add_inventory_verb,
-    names_text,
-    open_inventory,
-    where_option,
-)
+from edge_server.cli.commands.fleet import inventory_options
 from edge_server.cli.commands.fleet.serve import with_served
 from edge_server.cli.commands.revoke import MOSQUITTO, tell_mosquitto
 from edge_server.cli.output import print_result
@@ -35,12 +29,12 @@ REVOCATION = (
 
 def add_remove(verbs: Subparsers) -> None:
     about = "take devices out of the inventory, and revoke their certificates"
-    add_inventory_verb(
+    inventory_options.add_inventory_verb(
         verbs,
         "remove",
         remove_devices,
         Option("device", help="one device (or --where)", metavar="DEVICE", nargs="?"),
-        where_option("all devices that match"),
+        inventory_options.where_option("all devices that match"),
         *REVOCATION,
         help=about,
         example="remove pi-3",
@@ -51,7 +45,7 @@ def remove_devices(args: argparse.Namespace) -> int:
     """Remove devices; their rows stay, with the time of the removal."""
     if (args.device is None) == (args.where is None):
         raise ConfigError("remove: name one DEVICE, or choose several with --where")
-    with open_inventory(args) as service:
+    with inventory_options.open_inventory(args) as service:
         devices = service.chosen(args, args.device)
         gone = [device.device for device in devices if device.removed_at is not None]
         if gone:
@@ -88,7 +82,7 @@ def _check_is_meant(args: argparse.Namespace, devices: "Sequence[InventoryDevice
     if args.yes:
         return
     if args.where is not None:
-        names = names_text([device.device for device in devices])
+        names = inventory_options.names_text([device.device for device in devices])
         raise ConfigError(
             f"--where chooses {format_count(len(devices), 'device')} ({names})", remedy="--yes removes them"
         )
@@ -131,7 +125,9 @@ def _revoke_certificates(authority: "Authority | None", device: str) -> int | No
     return None if authority is None else revoke_certificates(authority, device)
 
 
-def _note_revocation(service: Opened, device: "InventoryDevice", certificates: int | None) -> None:
+def _note_revocation(
+    service: inventory_options.Opened, device: "InventoryDevice", certificates: int | None
+) -> None:
     if certificates:
         service.inventory.add(device.federation, device.device, revoked_at=time.time())
 
@@ -159,7 +155,7 @@ def _after_revocation(
 
 def add_replace(verbs: Subparsers) -> None:
     about = "let a new board take the place of a dead one"
-    add_inventory_verb(
+    inventory_options.add_inventory_verb(
         verbs,
         "replace",
         replace,
@@ -176,7 +172,7 @@ def replace(args: argparse.Namespace) -> int:
     from edge_server.security.identity.device_names import check_device_name
 
     check_device_name(args.new)
-    with open_inventory(args) as service:
+    with inventory_options.open_inventory(args) as service:
         old = service.inventory.of_name(args.old, args.federation)
         if old.removed_at is not None:
             raise ConfigError(f"{args.old} was removed from the inventory already")

@@ -10,13 +10,7 @@ from pathlib import Path
 from edge_server.fleet.alerts.alert import Notification
 from edge_server.fleet.alerts.delivery import Deliver, DeliveryError
 from edge_server.fleet.alerts.message import body, title
-from edge_server.fleet.alerts.receivers.http_post import (
-    TIMEOUT_S,
-    make_untrusted_error,
-    read_secret,
-    reason_of,
-    tls_context,
-)
+from edge_server.fleet.alerts.receivers import http_post
 from edge_server.fleet.settings.alerts import MailReceiver
 
 PORTS = {"starttls": 587, "ssl": 465, "none": 25}
@@ -24,7 +18,7 @@ PORTS = {"starttls": 587, "ssl": 465, "none": 25}
 
 def mail(settings: MailReceiver, folder: Path) -> Deliver:
     """A receiver that sends mails; `folder` has its files. Raises `ConfigError` for an unreadable one."""
-    password = "" if settings.password is None else read_secret(folder / settings.password)
+    password = "" if settings.password is None else http_post.read_secret(folder / settings.password)
     ca = None if settings.ca is None else folder / settings.ca
 
     def deliver(notification: Notification) -> None:
@@ -59,7 +53,7 @@ def _send(settings: MailReceiver, mail: EmailMessage, password: str, ca: Path | 
     except smtplib.SMTPNotSupportedError as error:
         raise DeliveryError(f"{where}: {error}; check tls (starttls, ssl or none)") from error
     except ssl.SSLCertVerificationError as error:
-        raise make_untrusted_error(where, error) from error
+        raise http_post.make_untrusted_error(where, error) from error
     except (smtplib.SMTPException, OSError) as error:
         raise DeliveryError(
             f"{where}: did not take the mail: {_reason(error)}; check host, port and tls"
@@ -68,11 +62,13 @@ def _send(settings: MailReceiver, mail: EmailMessage, password: str, ca: Path | 
 
 def _open_connection(settings: MailReceiver, port: int, ca: Path | None) -> smtplib.SMTP:
     if settings.tls == "ssl":
-        return smtplib.SMTP_SSL(settings.host, port, timeout=TIMEOUT_S, context=tls_context(ca))
-    server = smtplib.SMTP(settings.host, port, timeout=TIMEOUT_S)
+        return smtplib.SMTP_SSL(
+            settings.host, port, timeout=http_post.TIMEOUT_S, context=http_post.tls_context(ca)
+        )
+    server = smtplib.SMTP(settings.host, port, timeout=http_post.TIMEOUT_S)
     if settings.tls == "starttls":
         try:
-            server.starttls(context=tls_context(ca))
+            server.starttls(context=http_post.tls_context(ca))
         except BaseException:
             server.close()
             raise
@@ -84,7 +80,7 @@ def _reason(error: BaseException) -> str:
         return "; ".join(f"{name}: {_answer_text(answer)}" for name, answer in error.recipients.items())
     if isinstance(error, smtplib.SMTPResponseException):
         return _answer_text((error.smtp_code, error.smtp_error))
-    return reason_of(error)
+    return http_post.reason_of(error)
 
 
 def _answer_text(answer: tuple[int, bytes | str]) -> str:

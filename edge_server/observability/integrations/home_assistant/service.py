@@ -13,23 +13,9 @@ from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
 from edge_server.config.object_store import HomeAssistantSettings
 from edge_server.observability.integrations.background_thread import BackgroundThread
+from edge_server.observability.integrations.home_assistant import states, topics
 from edge_server.observability.integrations.home_assistant.install_button import Installer
 from edge_server.observability.integrations.home_assistant.model_versions import ModelVersionReader
-from edge_server.observability.integrations.home_assistant.states import (
-    OFFLINE,
-    ONLINE,
-    CurrentState,
-    DeviceMessages,
-    Installation,
-    clear_devices,
-)
-from edge_server.observability.integrations.home_assistant.topics import (
-    INSTALL,
-    HomeAssistantTopics,
-    SentMessages,
-    due,
-    forget_sent,
-)
 from edge_server.observability.snapshot import Snapshot
 from edge_server.releases.registry.registry import Registry
 
@@ -53,24 +39,24 @@ class HomeAssistant:
         rollout: BrokerAddress,
         settled_s: float = SETTLED_S,
     ) -> None:
-        self._topics, self._settled_s = HomeAssistantTopics(federation, settings.prefix), settled_s
+        self._topics, self._settled_s = topics.HomeAssistantTopics(federation, settings.prefix), settled_s
         self.inbox: Inbox = queue.SimpleQueue()
         self._link = Link(
             address,
             self.inbox,
             client_id=f"{federation}-home",
             filters=self._topics.filters,
-            will=lambda session: (self._topics.status, OFFLINE),
+            will=lambda session: (self._topics.status, states.OFFLINE),
             longest_delay_s=LONGEST_DELAY_S,
         )
         self._installer = Installer(
             Registry(registry), federation, rollout, settings.watch_s, lambda event: self.inbox.put(event)
         )
         self._versions = ModelVersionReader(registry, federation)
-        self._messages = DeviceMessages(self._topics)
-        self._installations: dict[str, Installation] = {}
+        self._messages = states.DeviceMessages(self._topics)
+        self._installations: dict[str, states.Installation] = {}
         self._latest: Snapshot | None = None
-        self.sent = SentMessages()
+        self.sent = topics.SentMessages()
         self._retained = RetainedDevices()
         self._up_since: float | None = None
         self._thread = BackgroundThread(
@@ -88,7 +74,7 @@ class HomeAssistant:
         """Disconnect; without a server every device is shown as unavailable."""
         self._installer.close()
         self._thread.end()
-        self._link.publish(self._topics.status, OFFLINE, retain=True)
+        self._link.publish(self._topics.status, states.OFFLINE, retain=True)
         self._link.close()
 
     # --- incoming ---
@@ -98,19 +84,19 @@ class HomeAssistant:
                 self._on_message(topic, payload)
             case LinkUp():
                 self._up_since = time.monotonic()
-                self.sent = forget_sent(self.sent)
-                self._link.publish(self._topics.status, ONLINE, retain=True)
+                self.sent = topics.forget_sent(self.sent)
+                self._link.publish(self._topics.status, states.ONLINE, retain=True)
             case LinkDown(reason):
                 self._up_since = None
                 log.info("Home Assistant: no connection to the broker: %s; trying again", reason)
                 self._link.handle(event)
-            case Installation(device):
+            case states.Installation(device):
                 self._versions.expire()
                 self._installations[device] = event
 
     def _on_message(self, topic: str, payload: bytes) -> None:
         match self._topics.parse(topic):
-            case ("install", device) if payload == INSTALL:
+            case ("install", device) if payload == topics.INSTALL:
                 # A retained press would start an installation at every reconnect.
                 self._link.publish(topic, b"", retain=True)
                 if self._is_connected(device):
@@ -126,13 +112,13 @@ class HomeAssistant:
     def _turn(self, now: float) -> None:
         if self._latest is None or self._up_since is None:
             return
-        state = CurrentState(self._latest, self._versions.current(now), self._installations)
+        state = states.CurrentState(self._latest, self._versions.current(now), self._installations)
         present = {view.device for view in state.snapshot.devices}
         settled = now >= self._up_since + self._settled_s
         gone, away = self._retained.absent(present, settled=settled)
         messages = self._messages.wanted_messages(state, gone=gone, away=away)
-        messages |= clear_devices(self._topics, gone & self._retained.published)
-        self.sent, new = due(self.sent, messages, now)
+        messages |= states.clear_devices(self._topics, gone & self._retained.published)
+        self.sent, new = topics.due(self.sent, messages, now)
         for topic, payload in new:
             self._link.publish(topic, payload, retain=True)
 
