@@ -4,9 +4,8 @@ import io
 import tempfile
 from pathlib import Path
 
-from schemas.tensors.arrays import AnyArray
-from schemas.tensors.blobs import FileGroups, FlatGroups, Groups
-from schemas.tensors.files import write_tensors
+from schemas.tensors.arrays import AnyArray, Groups
+from schemas.tensors.files import FileGroups, FlatGroups, write_tensors
 
 
 def encode_groups(groups: Groups) -> bytes:

@@ -15,8 +15,7 @@ from schemas.errors import PeerError
 from schemas.messages import DeliverTask
 from schemas.messages.tasks import GRAPH
 from schemas.submodel import ChannelMap
-from schemas.tensors.arrays import kind_of
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays, kind_of
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)

@@ -28,8 +28,8 @@ from schemas.errors import ConfigError, PeerError
 from schemas.messages import DeliverTask, TrainTask
 from schemas.messages.tasks import FIXED, OWN_STEP, SCORING_STEP, STEP
 from schemas.submodel import ChannelMap
-from schemas.tensors.arrays import ComputedArrays, add_changes, kind_of, rows_of
-from schemas.tensors.blobs import Arrays, FileGroups, Groups
+from schemas.tensors.arrays import Arrays, ComputedArrays, Groups, add_changes, kind_of, rows_of
+from schemas.tensors.files import FileGroups
 from schemas.values import Personalisation
 
 

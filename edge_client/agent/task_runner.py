@@ -27,7 +27,9 @@ from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.messages.tasks import FIXED
 from schemas.statistics import StatisticsRequest
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import FileGroups, Groups, decode_json
+from schemas.tensors.arrays import Groups
+from schemas.tensors.chunks import decode_json
+from schemas.tensors.files import FileGroups
 
 if TYPE_CHECKING:
     from edge_client.agent.delivery_export import ExportedModel, Exporter

@@ -15,8 +15,17 @@ from edge_client.system.plugins import Registry
 from schemas.base import kebab
 from schemas.errors import ConfigError, nearest
 from schemas.strategy import Component
-from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind, blocks, kind_of, rows_of
-from schemas.tensors.blobs import Array, Arrays, Groups
+from schemas.tensors.arrays import (
+    AnyArray,
+    Array,
+    Arrays,
+    ComputedArrays,
+    Groups,
+    Kind,
+    blocks,
+    kind_of,
+    rows_of,
+)
 from schemas.tensors.files import write_tensors
 
 

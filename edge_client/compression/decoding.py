@@ -28,8 +28,7 @@ import numpy as np
 from edge_client.compression.low_rank import product
 from edge_client.compression.quantization import floats_of, unpack_codes
 from edge_client.compression.sparse import COUNTS, Sparse, to_dense
-from schemas.tensors.arrays import AnyArray, Kind, LazyArrays, kind_of, rows_of
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import AnyArray, Arrays, Groups, Kind, LazyArrays, kind_of, rows_of
 
 MODEL = "model"
 SCALES, DIGITS = f"{MODEL}.scales", f"{MODEL}.digits"

@@ -23,8 +23,16 @@ from edge_client.compression.zstd import Zstd
 from schemas.errors import ConfigError, PeerError, nearest
 from schemas.messages.tasks import MAX_FRAMES
 from schemas.strategy import Component
-from schemas.tensors.arrays import AnyArray, ComputedArrays, KnownArrays, blocks, kind_of, rows_of
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import (
+    AnyArray,
+    Arrays,
+    ComputedArrays,
+    Groups,
+    KnownArrays,
+    blocks,
+    kind_of,
+    rows_of,
+)
 
 BITS = np.dtype("<u4")
 CODES = (BITS, decoding.FLOAT, np.dtype("<f2"), np.dtype("i1"))  # the types of codes in a delta

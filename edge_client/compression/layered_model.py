@@ -28,8 +28,8 @@ from edge_client.storage.blob_store import BlobStore
 from schemas.errors import PeerError
 from schemas.messages import Task
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
-from schemas.tensors.arrays import AnyArray, KnownArrays, kind_of, rows_of
-from schemas.tensors.blobs import FileGroups, Groups
+from schemas.tensors.arrays import AnyArray, Groups, KnownArrays, kind_of, rows_of
+from schemas.tensors.files import FileGroups
 
 
 class GroupStore(Protocol):

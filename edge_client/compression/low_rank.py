@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schemas.tensors.arrays import AnyArray, ComputedArrays, kind_of, rows_of
-from schemas.tensors.blobs import Array, Arrays
+from schemas.tensors.arrays import AnyArray, Array, Arrays, ComputedArrays, kind_of, rows_of
 
 Shape = tuple[int, ...]
 

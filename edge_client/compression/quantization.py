@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.tensors.arrays import AnyArray
-from schemas.tensors.blobs import Array
+from schemas.tensors.arrays import AnyArray, Array
 
 _DRAWN = np.dtype("<u2")  # random numbers of 16 bits, which is fine enough for rounding
 _PER_STEP = 8 // _DRAWN.itemsize  # random numbers per step of the generator

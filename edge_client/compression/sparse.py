@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.errors import PeerError
-from schemas.tensors.arrays import AnyArray
-from schemas.tensors.blobs import Array
+from schemas.tensors.arrays import AnyArray, Array
 
 COUNTS = np.dtype("<u4")
 

@@ -11,8 +11,7 @@ from edge_client.compression.low_rank import Factors
 from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
 from schemas.messages import TrainTask
 from schemas.submodel import ChannelMap
-from schemas.tensors.arrays import GatheredArrays
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import Arrays, GatheredArrays, Groups
 
 # The group of the residual, which error feedback adds to the next update; it stays on the device.
 RESIDUAL = "residual"

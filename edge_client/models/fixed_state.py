@@ -16,7 +16,7 @@ from edge_client.models.attributes import attributes_of, differing_places, is_eq
 from edge_client.models.build import build_blank
 from edge_client.models.registry import is_ours
 from schemas.errors import ConfigError, PeerError
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 from schemas.values import ModelSpec
 
 MAX_NAMES = 3

@@ -12,7 +12,7 @@ from edge_client.models.build import build_blank
 from edge_client.models.fixed_state import check_given, fill_fixed, fixed_tensors
 from edge_client.pruning.surgery import cut_down, load_arrays
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 from schemas.values import ModelSpec
 
 STATELESS = "torchvision."  # networks that keep nothing of a forward pass

@@ -15,8 +15,16 @@ from edge_client.pruning.slicing import expand
 from schemas.messages import TrainTask
 from schemas.messages.tasks import is_returned
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import AnyArray, ComputedArrays, GatheredArrays, add_changes, kind_of, rows_of
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import (
+    AnyArray,
+    Arrays,
+    ComputedArrays,
+    GatheredArrays,
+    Groups,
+    add_changes,
+    kind_of,
+    rows_of,
+)
 
 # The groups of a device's private state with its own layers, and with what of them it has ever held.
 OWN, HELD = "own", "own-held"

@@ -23,8 +23,7 @@ from edge_client.storage.file_recycling import SUFFIX, Spares, opened_over
 from schemas.tensors.chunks import CHUNK_BYTES, BlobRef, ChunkSet, digest_of, encode_chunk
 
 if TYPE_CHECKING:
-    from schemas.tensors.arrays import AnyArray
-    from schemas.tensors.blobs import Groups
+    from schemas.tensors.arrays import AnyArray, Groups
 
     WriteTensors = Callable[[BinaryIO, Mapping[str, AnyArray]], str]
 
@@ -81,8 +80,7 @@ class BlobStore:
         A `write` other than `write_tensors` writes another format; it returns the sha256 in hex.
         """
         # All else here is bytes: a device imports what tensors need with its first task.
-        from schemas.tensors.blobs import FlatGroups
-        from schemas.tensors.files import write_tensors
+        from schemas.tensors.files import FlatGroups, write_tensors
 
         temporary = self._directory / f".groups.{os.getpid()}.{threading.get_ident()}.part"
         arrays = FlatGroups(groups)

@@ -25,7 +25,7 @@ def note_session(path: Path, number: int) -> None:
 
 
 if TYPE_CHECKING:
-    from schemas.tensors.blobs import Groups
+    from schemas.tensors.arrays import Groups
 
 KEPT_ROUNDS = 2  # a round may be planned again after it was counted, and then starts from the one before
 
@@ -41,7 +41,7 @@ class PrivateState:
 
         Arrays are read on access, which must happen before the next commit.
         """
-        from schemas.tensors.blobs import FileGroups
+        from schemas.tensors.files import FileGroups
 
         kept = self.find_file(run, round_number)
         return FileGroups(kept) if kept else {}
@@ -52,8 +52,7 @@ class PrivateState:
 
     def propose(self, run: str, round_number: int, attempt: int, groups: "Groups") -> None:
         """Store the state that this attempt would leave; without groups nothing is stored."""
-        from schemas.tensors.blobs import FlatGroups
-        from schemas.tensors.files import tensor_file_blocks
+        from schemas.tensors.files import FlatGroups, tensor_file_blocks
 
         if groups:
             path = self._proposal(run, round_number, attempt)
@@ -62,7 +61,7 @@ class PrivateState:
 
     def propose_more(self, run: str, round_number: int, attempt: int, groups: "Groups") -> None:
         """Add groups to those that this attempt has proposed."""
-        from schemas.tensors.blobs import FileGroups
+        from schemas.tensors.files import FileGroups
 
         path = self._proposal(run, round_number, attempt)
         proposed = FileGroups(path) if path.exists() else {}

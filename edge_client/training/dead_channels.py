@@ -3,8 +3,7 @@
 from collections.abc import Collection
 
 from schemas.submodel import ChannelMap
-from schemas.tensors.arrays import blocks, kind_of, rows_of
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays, blocks, kind_of, rows_of
 
 DEAD_CHANNELS = "dead-channels"  # a figure among a device's metrics, sent from `MAX_DEAD` on
 MAX_DEAD = 0.75  # share of a layer's channels that good trainings stay below

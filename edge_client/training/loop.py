@@ -31,7 +31,7 @@ from edge_client.training.switched_steps import SwitchedSteps
 from schemas.errors import ConfigError
 from schemas.strategy import Adapters, TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 
 GATHERED_BYTES = 128 * 1024  # bytes of examples that are copied at once, on top of the training's memory
 

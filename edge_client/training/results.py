@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from edge_client.compression.low_rank import Factors
 from edge_client.data.dataset import LabelledData
 from schemas.errors import ConfigError, EdgeError
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import Arrays, Groups
 from schemas.values import TrainingMetrics
 
 MAX_LOSS = 1e9  # a larger or infinite loss has diverged and is reported as None

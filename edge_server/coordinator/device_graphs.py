@@ -18,7 +18,8 @@ from schemas.errors import EdgeError
 from schemas.messages.tasks import GRAPH, SCORING_STEP
 from schemas.strategy import Component
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import Arrays, BlobRef
+from schemas.tensors.arrays import Arrays
+from schemas.tensors.chunks import BlobRef
 from schemas.values import TrainerName
 
 log = logging.getLogger(__name__)

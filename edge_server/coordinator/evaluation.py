@@ -20,7 +20,7 @@ from edge_server.coordinator.validation.round_review import SAMPLES, Canary
 from schemas.counted import format_count
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 from schemas.values import Feature, Preprocessing
 
 log = logging.getLogger(__name__)

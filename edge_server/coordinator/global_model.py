@@ -17,7 +17,7 @@ from edge_client.training.results import Evaluation
 from edge_client.training.shared_forward import Cut, evaluate_sub_models
 from edge_server.coordinator.split_tests import SplitTests
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 from schemas.values import ModelSpec, Preprocessing
 
 log = logging.getLogger(__name__)

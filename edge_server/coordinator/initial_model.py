@@ -33,8 +33,8 @@ from edge_server.strategy.closing import load_checkpoint
 from edge_server.strategy.groups.device_sums import Rows
 from schemas.errors import ConfigError, PeerError, near
 from schemas.submodel import ChannelMap
-from schemas.tensors.arrays import kind_of
-from schemas.tensors.blobs import Array, Arrays, FileGroups
+from schemas.tensors.arrays import Array, Arrays, kind_of
+from schemas.tensors.files import FileGroups
 from schemas.values import Feature, ModelSpec, Preprocessing
 
 NOTE = "start.json"

@@ -14,8 +14,7 @@ from edge_server.transport.receivers.pool import ReceiverPool
 from schemas import messages
 from schemas.errors import ConfigError, PeerError
 from schemas.names import is_of_site
-from schemas.tensors.blobs import CHUNK_HEADER_BYTES, Chunk, decode_chunk
-from schemas.tensors.chunks import NO_CHUNKS, ChunkSet
+from schemas.tensors.chunks import CHUNK_HEADER_BYTES, NO_CHUNKS, Chunk, ChunkSet, decode_chunk
 from schemas.topics import Channel, DeviceTopic, SiteTopic
 from schemas.values import Reason
 

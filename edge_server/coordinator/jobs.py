@@ -30,8 +30,7 @@ from edge_server.rounds.state import Federation, Phase
 from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.journal import Journal
 from schemas.messages import Task, TrainTask
-from schemas.tensors.blobs import BlobRef
-from schemas.tensors.chunks import NO_CHUNKS, ChunkSet
+from schemas.tensors.chunks import NO_CHUNKS, BlobRef, ChunkSet
 
 
 def reissue_tasks(

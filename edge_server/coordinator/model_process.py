@@ -27,7 +27,8 @@ from edge_client.training.results import Evaluation
 from edge_server.coordinator import worker_processes
 from schemas.errors import EdgeError
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Arrays, FileGroups
+from schemas.tensors.arrays import Arrays
+from schemas.tensors.files import FileGroups
 from schemas.values import ModelSpec
 
 if TYPE_CHECKING:

@@ -30,7 +30,8 @@ from edge_server.strategy.planning import params_of, tier_spec
 from edge_server.strategy.strategy import State, start_state
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import Arrays, FileGroups
+from schemas.tensors.arrays import Arrays
+from schemas.tensors.files import FileGroups
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from edge_server.strategy.strategy import Plan
 from schemas.capabilities import Capability
 from schemas.errors import ConfigError
 from schemas.strategy import Component
-from schemas.tensors.blobs import CHUNK_BYTES
+from schemas.tensors.chunks import CHUNK_BYTES
 from schemas.values import Feature
 
 # The record of a planning: which devices were present, which were chosen, and why.

@@ -21,7 +21,7 @@ from edge_server.transport.object_store.http_service import serve_objects
 from edge_server.transport.object_store.store import ObjectStore
 from schemas.messages import Message, encode_message
 from schemas.names import site_of
-from schemas.tensors.blobs import CHUNK_HEADER_BYTES, BlobRef
+from schemas.tensors.chunks import CHUNK_HEADER_BYTES, BlobRef
 from schemas.topics import Channel, SharedTopic, SiteTopic, StateTopic, device_topic
 
 PATIENCE_S = 15.0

@@ -26,7 +26,7 @@ from edge_server.strategy.strategy import State, Strategy
 from schemas.errors import ConfigError, nearest
 from schemas.security.manifest import manifest_path
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import decode_json
+from schemas.tensors.chunks import decode_json
 from schemas.values import ModelSpec, Preprocessing
 
 FORGOTTEN = "forgotten"  # key of a version's manifest with the devices that were taken out to make it

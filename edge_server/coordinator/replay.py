@@ -32,8 +32,7 @@ from schemas.errors import ConfigError, PeerError
 from schemas.messages import Update
 from schemas.names import site_of
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import FlatGroups
-from schemas.tensors.files import digest_of_tensors
+from schemas.tensors.files import FlatGroups, digest_of_tensors
 
 MODEL_GROUP = "model"
 

@@ -28,7 +28,7 @@ from edge_server.strategy.strategy import State
 from schemas.messages import Update
 from schemas.statistics import FEATURES, LABELS, TARGETS
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 from schemas.values import Reason, TrainingMetrics
 
 MAX_ROUNDS = 100

@@ -24,8 +24,7 @@ from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_files import known_rounds
 from schemas.errors import ConfigError, PeerError
-from schemas.tensors.blobs import FlatGroups
-from schemas.tensors.files import digest_of_tensors
+from schemas.tensors.files import FlatGroups, digest_of_tensors
 
 
 @dataclass(frozen=True, eq=False)

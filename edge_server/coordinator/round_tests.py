@@ -13,7 +13,7 @@ from edge_server.coordinator.global_model import has_diverged
 from edge_server.coordinator.model_state import ModelState
 from edge_server.storage.run_folder import RunFolder
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 
 log = logging.getLogger(__name__)
 

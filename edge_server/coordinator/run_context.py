@@ -34,7 +34,8 @@ from edge_server.strategy.strategy import Network, Plan, State, Strategy
 from schemas.errors import ConfigError
 from schemas.messages import SiteTerms
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import Arrays, decode_json, encode_json
+from schemas.tensors.arrays import Arrays
+from schemas.tensors.chunks import decode_json, encode_json
 from schemas.values import ModelSpec
 
 

@@ -18,7 +18,7 @@ from edge_client.training.evaluation import feature_outputs
 from edge_client.training.feature_cache import FeatureCache
 from edge_client.training.features import Features, features_of
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 
 log = logging.getLogger(__name__)
 

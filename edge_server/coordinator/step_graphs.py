@@ -30,7 +30,7 @@ from edge_server.coordinator.global_model import GlobalModel
 from schemas.messages.tasks import FEATURES, GRAPH, OWN_STEP, REST, STEP
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 from schemas.values import ModelSpec
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,7 @@ from edge_server.rounds.state import Federation, Phase, Step, with_participant
 from schemas import messages
 from schemas.counted import format_count
 from schemas.security.manifest import Manifest
-from schemas.tensors.blobs import Chunk
-from schemas.tensors.chunks import NO_CHUNKS, ChunkSet
+from schemas.tensors.chunks import NO_CHUNKS, Chunk, ChunkSet
 from schemas.values import Eligibility, Reason
 
 

@@ -10,8 +10,7 @@ from edge_server.rounds.fleet import Device, OwnLabels
 from edge_server.security.secure_aggregation.unmasking import OpenedSecrets
 from schemas.messages import Delivery, FromDevice, FromSite, Message, Refusal, SiteSum, Task, Update
 from schemas.security.manifest import Manifest
-from schemas.tensors.blobs import BlobRef, Chunk
-from schemas.tensors.chunks import NO_CHUNKS, ChunkSet
+from schemas.tensors.chunks import NO_CHUNKS, BlobRef, Chunk, ChunkSet
 from schemas.values import Feature, Reason
 
 RunOutcome = Literal["finished", "failed", "interrupted"]

@@ -8,8 +8,7 @@ from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import Receiving
 from edge_server.rounds import events
 from schemas.messages import DeliverTask, Delivery, TaskReply, Update
-from schemas.tensors.blobs import Chunk
-from schemas.tensors.chunks import NO_CHUNKS, ChunkSet
+from schemas.tensors.chunks import NO_CHUNKS, Chunk, ChunkSet
 from schemas.values import Reason
 
 OFFER_PATIENCE_S = 5.0  # Seconds before an unanswered offer is repeated

@@ -14,7 +14,7 @@ from edge_client.training.choice import PROCESS_BYTES
 from edge_client.transport.chunk_transfer import WINDOW
 from edge_server.config.board_profiles import BoardProfile
 from schemas.messages import BlobRequest, DeliverTask, Task, encode_message
-from schemas.tensors.blobs import CHUNK_HEADER_BYTES, BlobRef
+from schemas.tensors.chunks import CHUNK_HEADER_BYTES, BlobRef
 from schemas.values import TRAINING_PASSES, CapabilityProfile, MeasuredSpeed, TrainerName
 
 FLOPS_PER_MAC = 2

@@ -36,7 +36,7 @@ from edge_server.simulation.population import VirtualDevice
 from schemas import messages
 from schemas.capabilities import birth_fields
 from schemas.errors import PeerError
-from schemas.tensors.blobs import BlobRef
+from schemas.tensors.chunks import BlobRef
 from schemas.values import CapabilityProfile, DataCard, Reason
 
 

@@ -19,9 +19,9 @@ from schemas.errors import ConfigError, PeerError
 from schemas.messages.tasks import FIXED
 from schemas.names import is_name
 from schemas.submodel import ChannelMap
-from schemas.tensors.arrays import AnyArray
-from schemas.tensors.blobs import Arrays, FileGroups, FlatGroups, digest_of, encode_json
-from schemas.tensors.files import write_tensors
+from schemas.tensors.arrays import AnyArray, Arrays
+from schemas.tensors.chunks import digest_of, encode_json
+from schemas.tensors.files import FileGroups, FlatGroups, write_tensors
 
 STATE = "state.safetensors"
 FIXED_STATE = "fixed.safetensors"

@@ -34,9 +34,8 @@ from edge_server.strategy.weighting.interface import WeighedUpdates, WeightingTr
 from schemas.errors import ConfigError, PeerError
 from schemas.statistics import StatisticsRequest
 from schemas.submodel import ChannelMap
-from schemas.tensors.arrays import rows_of
-from schemas.tensors.blobs import Array, Arrays, FileGroups, FlatGroups, Groups
-from schemas.tensors.files import digest_of_tensors
+from schemas.tensors.arrays import Array, Arrays, Groups, rows_of
+from schemas.tensors.files import FileGroups, FlatGroups, digest_of_tensors
 
 # The state of a run in one file, except for the model, which has a file of its own.
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas import statistics
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 
 STATISTICS: Final = "statistics"  # what a round has observed of the data, in the strategy's state
 ROUNDS = 2

@@ -15,7 +15,7 @@ from edge_server.strategy.selection.interface import Client
 from edge_server.strategy.strategy import Assignment, Network, Plan, State, Strategy, statistics_request
 from schemas.messages.tasks import is_returned
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import Arrays, Groups
 
 
 def plan(

@@ -29,7 +29,7 @@ from edge_server.strategy.weighting.interface import AnyWeighting, WeightingStat
 from schemas.statistics import StatisticsRequest
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import Arrays, Groups
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 AnyArray = NDArray[Any]
+Array = NDArray[np.float32]
+Arrays = Mapping[str, Array]
+Groups = Mapping[str, Arrays]
 Kind = tuple[np.dtype[Any], tuple[int, ...]]  # the type and the shape of an array
 
 BLOCK_NUMBERS = 256 * 1024  # as float32 one megabyte, so that results stay in a processor's caches

@@ -1,4 +1,8 @@
-"""Safetensors files, read and written in blocks of rows."""
+"""Safetensors files, read and written in blocks of rows, and parameter groups as such files.
+
+A tensor of a group has the name `group/parameter`. Nothing is unpickled, and invalid bytes raise `PeerError`.
+`schemas.tensors.chunks` has the transfer of these blobs, without numpy.
+"""
 
 import contextlib
 import hashlib
@@ -7,7 +11,7 @@ import math
 import os
 import struct
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,7 +19,18 @@ import numpy as np
 from safetensors import SafetensorError, deserialize, safe_open
 
 from schemas.errors import InvariantError, PeerError
-from schemas.tensors.arrays import AnyArray, Kind, KnownArrays, blocks, kind_of, rows_of
+from schemas.tensors.arrays import (
+    AnyArray,
+    GatheredArrays,
+    Groups,
+    Kind,
+    KnownArrays,
+    LazyArrays,
+    Prefixed,
+    blocks,
+    kind_of,
+    rows_of,
+)
 
 DTYPES: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(code).newbyteorder("<")
@@ -72,6 +87,43 @@ class TensorFile(KnownArrays):
             if read != array.nbytes:
                 raise ValueError(f"'{name}' is cut off")
         return array
+
+
+class FileGroups(Mapping[str, LazyArrays]):
+    """The parameter groups of a file, read in blocks and on access.
+
+    Access to a file that has not been checked may raise `PeerError`. With `data`, the file's bytes, nothing
+    is read and arrays are views of them.
+    """
+
+    def __init__(self, path: Path, data: memoryview | None = None) -> None:
+        self._path, self._data = path, data
+
+    @cached_property
+    def _groups(self) -> dict[str, LazyArrays]:
+        file = TensorFile(self._path, self._data)
+        parts = {key: key.partition("/") for key in file}
+        if odd := next((key for key, part in parts.items() if not all(part)), None):
+            raise PeerError(f"{self._path.name} holds a tensor without a group: {odd!r}")
+        return {group: Prefixed(file, f"{group}/") for group in sorted({part[0] for part in parts.values()})}
+
+    def __getitem__(self, group: str) -> LazyArrays:
+        return self._groups[group]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._groups)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+
+class FlatGroups(GatheredArrays):
+    """Parameter groups as tensors named `group/parameter`, lazy if the groups are."""
+
+    def __init__(self, groups: Groups) -> None:
+        super().__init__(
+            {f"{group}/{name}": (arrays, name) for group, arrays in groups.items() for name in arrays}
+        )
 
 
 def _read_header(path: Path) -> tuple[bytes, int]:

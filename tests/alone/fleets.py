@@ -20,8 +20,7 @@ from edge_client.pruning.update_coordinates import in_sub_model
 from edge_server.config.load import load_config
 from edge_server.simulation.simulator import simulate
 from schemas.messages import DeliverTask
-from schemas.tensors.arrays import add_changes
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import Arrays, Groups, add_changes
 from schemas.values import Personalisation
 from tests.edge_server.simulation.in_process import in_process
 from tests.edge_server.simulation.small import Quiet

@@ -28,7 +28,7 @@ from edge_client.system.process_memory import keep_freed_memory
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import BlobRef, decode_chunk, encode_json
+from schemas.tensors.chunks import BlobRef, decode_chunk, encode_json
 from schemas.values import ModelSpec
 from tests.benchmarks.resident import forget_peak, peak_rss, rss
 

@@ -16,7 +16,7 @@ from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_client.transport.broker_address import parse_address
 from schemas.messages import Task
-from schemas.tensors.blobs import BlobRef
+from schemas.tensors.chunks import BlobRef
 from schemas.values import CapabilityProfile
 from tests.benchmarks.untrained import answer
 

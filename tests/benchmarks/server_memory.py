@@ -41,8 +41,7 @@ from edge_server.strategy.strategy import start_state
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import ComputedArrays
-from schemas.tensors.blobs import FileGroups, FlatGroups
-from schemas.tensors.files import write_tensors
+from schemas.tensors.files import FileGroups, FlatGroups, write_tensors
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.options import Options
 from tests.benchmarks.resident import peak_rss, rss

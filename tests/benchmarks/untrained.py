@@ -1,7 +1,7 @@
 """Answers of devices that do not train."""
 
 from schemas.messages import Task, Update
-from schemas.tensors.blobs import BlobRef
+from schemas.tensors.chunks import BlobRef
 from schemas.values import TrainingMetrics
 
 

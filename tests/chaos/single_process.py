@@ -45,8 +45,7 @@ from edge_server.rounds.events import (
 from edge_server.rounds.machine import Federation
 from edge_server.storage.records import Summary
 from schemas.messages import Birth, BlobRequest, DeliverTask, Delivery, Task, TrainTask, Update
-from schemas.tensors.blobs import decode_chunk, digest_of
-from schemas.tensors.chunks import NO_CHUNKS
+from schemas.tensors.chunks import NO_CHUNKS, decode_chunk, digest_of
 from schemas.values import CapabilityProfile, DataCard, DeliveryMetrics
 
 FEDERATION, RUN = "single", "single-1"

@@ -13,7 +13,7 @@ from edge_server.config.load import load_config
 from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.storage.journal_reader import JournalReader
 from schemas.messages import Task, Update
-from schemas.tensors.blobs import FileGroups
+from schemas.tensors.files import FileGroups
 from tests.chaos.single_process import Device, SingleProcessServer, final_model, make_devices
 from tests.chaos.test_every_write import EVERY, Killed, crash_at
 

@@ -9,7 +9,7 @@ from edge_client.security.trusted_key import TrustedKey, fingerprint_of
 from edge_server.security.signing_key import Signer
 from schemas.messages import Task
 from schemas.security.manifest import Manifest, content_digest, encode_manifest, manifest_path, spec_digest
-from schemas.tensors.blobs import digest_of
+from schemas.tensors.chunks import digest_of
 
 
 def signer(number: int = 1) -> Signer:

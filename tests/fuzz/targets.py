@@ -44,7 +44,9 @@ from schemas.errors import ConfigError, PeerError
 from schemas.messages import Refusal, decode_message, encode_message
 from schemas.strategy import Adapters, Component
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import FileGroups, Groups, decode_chunk, decode_json, encode_chunk, encode_json
+from schemas.tensors.arrays import Groups
+from schemas.tensors.chunks import decode_chunk, decode_json, encode_chunk, encode_json
+from schemas.tensors.files import FileGroups
 from schemas.topics import Channel, DeviceTopic, StateTopic, parse_topic
 from schemas.values import Reason
 from tests.edge_client.agent.client_update.wheels import make_release, make_wheel

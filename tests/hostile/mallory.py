@@ -14,7 +14,8 @@ from edge_client.data.local import LocalData
 from edge_client.pruning.slicing import extract
 from schemas.messages import TaskReply, Update
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import BlobRef, Groups, digest_of, encode_chunk
+from schemas.tensors.arrays import Groups
+from schemas.tensors.chunks import BlobRef, digest_of, encode_chunk
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import Reason
 from tests.groups import encode_groups, read_groups

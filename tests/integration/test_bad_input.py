@@ -23,7 +23,7 @@ from schemas.messages import (
     decode_message,
     encode_message,
 )
-from schemas.tensors.blobs import BlobRef, digest_of, encode_chunk
+from schemas.tensors.chunks import BlobRef, digest_of, encode_chunk
 from schemas.values import DataCard, Reason, TrainingMetrics
 from tests.groups import encode_groups
 from tests.integration.conftest import DEADLINE_S, Run, demo_config

@@ -7,7 +7,7 @@ import pytest
 
 from edge_server.config.recipe_files import recipe_names
 from edge_server.storage.records import RoundRecord
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 from tests.integration.bench import NAMES, Bench
 
 ROUNDS = (1, 2, 3)

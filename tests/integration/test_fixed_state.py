@@ -24,8 +24,7 @@ from edge_server.storage.run_folder import FIXED_STATE, RunFolder
 from schemas.capabilities import ALL, Capability
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import FlatGroups
-from schemas.tensors.files import write_tensors
+from schemas.tensors.files import FlatGroups, write_tensors
 from tests.integration.bench import INPUTS, bench_of, outputs_of
 from tests.other_networks import NAME
 from tests.slow import slow

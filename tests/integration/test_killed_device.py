@@ -23,7 +23,7 @@ from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.transport.broker.launch import find_mosquitto, running_broker
 from schemas.messages import Birth, Telemetry, Update, decode_message
-from schemas.tensors.blobs import BlobRef, Chunk, decode_chunk
+from schemas.tensors.chunks import BlobRef, Chunk, decode_chunk
 from tests.forked import ForkedCommand, start_forked
 from tests.integration.conftest import DEADLINE_S, Run
 

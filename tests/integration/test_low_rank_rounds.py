@@ -14,7 +14,8 @@ from edge_server.rounds.events import PlanRound
 from edge_server.storage.run_folder import RunFolder
 from schemas.capabilities import ALL, Capability
 from schemas.errors import ConfigError
-from schemas.tensors.blobs import FileGroups, Groups
+from schemas.tensors.arrays import Groups
+from schemas.tensors.files import FileGroups
 from tests.edge_server.simulation.small import run
 from tests.integration.bench import INPUTS, Bench, outputs_of
 from tests.integration.test_site_sums import SiteBench

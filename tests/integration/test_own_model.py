@@ -15,7 +15,7 @@ from edge_client.training.choice import make_trainer
 from edge_client.training.results import TrainingStopped
 from schemas.messages import TrainTask
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import Arrays, Groups
 from tests.groups import read_groups
 from tests.integration.bench import Bench
 

@@ -13,7 +13,7 @@ from edge_client.pruning.slicing import cut_axes
 from edge_server.coordinator.coordinator import Coordinator
 from schemas.messages import Task, Update
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 from tests.groups import read_groups
 from tests.integration.bench import NAMES, Bench
 

@@ -10,7 +10,7 @@ from edge_client.agent.task_runner import do_training
 from edge_client.pruning.channel_selection import best_spec, group_scores
 from schemas.messages import TrainTask, Update
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 from tests.edge_server.simulation.small import history, run
 from tests.groups import encode_groups, read_groups
 from tests.integration.bench import Bench

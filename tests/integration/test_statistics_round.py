@@ -25,7 +25,7 @@ from edge_server.observability.snapshot import WatcherGroup
 from edge_server.storage.records import RoundRecord, Summary
 from edge_server.strategy.data_statistics import next_request
 from schemas.statistics import StatisticsRequest
-from schemas.tensors.blobs import FileGroups
+from schemas.tensors.files import FileGroups
 from schemas.values import CapabilityProfile, TrainerName
 from tests.integration.bench import Bench
 from tests.integration.conftest import ONE_BROKER

@@ -15,7 +15,7 @@ from edge_server.coordinator.round_record import fields_of_test
 from edge_server.coordinator.server import Suspended
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.transport.broker.launch import running_broker
-from schemas.tensors.blobs import FileGroups
+from schemas.tensors.files import FileGroups
 from tests.integration.conftest import demo_config
 from tests.integration.device_threads import devices
 from tests.integration.test_resume import ServerRun

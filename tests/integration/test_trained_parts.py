@@ -10,7 +10,8 @@ from edge_server.rounds.events import PlanRound
 from edge_server.storage.run_folder import RunFolder
 from schemas.capabilities import ALL, Capability
 from schemas.messages import TrainTask
-from schemas.tensors.blobs import Array, FileGroups
+from schemas.tensors.arrays import Array
+from schemas.tensors.files import FileGroups
 from tests.edge_server.simulation.small import run
 from tests.groups import read_groups
 from tests.integration.bench import Bench

@@ -59,7 +59,7 @@ from schemas.security.manifest import Manifest, SignedManifest
 from schemas.security.secure_aggregation import MaskedSegment, MaskingTerms, Member
 from schemas.strategy import Component, PersonalPruning, StrategySpec, TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
-from schemas.tensors.blobs import BlobRef, digest_of
+from schemas.tensors.chunks import BlobRef, digest_of
 from schemas.values import (
     BoardState,
     CapabilityProfile,

@@ -13,7 +13,7 @@ from schemas.messages.presence import Shown
 from schemas.security.manifest import SignedManifest, content_digest
 from schemas.strategy import StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Chunk, decode_chunk, digest_of, encode_chunk
+from schemas.tensors.chunks import Chunk, decode_chunk, digest_of, encode_chunk
 from tests.groups import decode_groups, encode_groups
 from tests.schemas.examples import (
     CHANNEL_MAP,

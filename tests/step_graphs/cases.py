@@ -22,7 +22,7 @@ from edge_client.pruning.surgery import arrays_of, compact, load_arrays
 from edge_server.strategy.pruning.pruners import target_layers
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 from schemas.values import ModelSpec
 from tests.training_memory.measured import RATIOS, SHAPES
 

@@ -19,8 +19,7 @@ from edge_server.rounds.participant import FINAL
 from edge_server.storage.journal import Journal
 from schemas.errors import PeerError
 from schemas.messages import Delivery, Update
-from schemas.tensors.blobs import FileGroups, FlatGroups
-from schemas.tensors.files import write_tensors
+from schemas.tensors.files import FileGroups, FlatGroups, write_tensors
 from tests.storm.disk import REAL_CONNECT, REAL_OPEN
 from tests.storm.faults import RUN, SERVER, Fault
 from tests.storm.training import BETA, Trained, fingerprint

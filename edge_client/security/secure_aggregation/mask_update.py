@@ -12,7 +12,9 @@ from edge_client.storage.blob_store import BlobStore
 from schemas.errors import PeerError
 from schemas.messages import Update
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import CHUNK_BYTES, Arrays, FileGroups, Groups
+from schemas.tensors.arrays import Arrays, Groups
+from schemas.tensors.chunks import CHUNK_BYTES
+from schemas.tensors.files import FileGroups
 from schemas.values import Reason, TrainingMetrics
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from schemas.errors import ConfigError, PeerError
 from schemas.messages import TrainTask
 from schemas.security.secure_aggregation import MaskedSegment, MaskingTerms
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, SubModelSpec
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import Arrays, Groups
 from schemas.values import ModelSpec, Reason, TrainingMetrics
 
 # Per parameter, in its full shape: the segment of each coordinate; -1 where no sub-model holds it.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_client.system.lazy_torch import Tensor, nn
 from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 
 if TYPE_CHECKING:
     from edge_client.pruning.attention import Attached

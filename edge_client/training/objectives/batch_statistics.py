@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.training.objectives.objective import LocalObjective, Run, TrainingContext
 from edge_client.training.objectives.parameters import array_of
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 
 
 class BatchStatistics(LocalObjective):

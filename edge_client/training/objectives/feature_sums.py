@@ -9,7 +9,7 @@ from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.training import feature_sums
 from edge_client.training.feature_sums import GROUP, MEANS_GROUP
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 
 
 class Ridge(LocalObjective):

@@ -10,7 +10,7 @@ from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
 from edge_client.training.objectives.parameters import array_of
 from schemas.errors import ConfigError
-from schemas.tensors.blobs import Array, Groups
+from schemas.tensors.arrays import Array, Groups
 
 MAX_MEANS = 64
 _POOL, _PARTS = 1, 2  # streams of the plan's seed, separate from the one that shuffles examples

@@ -3,7 +3,7 @@
 import numpy as np
 
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 
 
 def gradient_mass(steps: int, momentum: float) -> float:

@@ -13,7 +13,7 @@ from edge_client.training.objectives.parameters import (
     tensor_for,
     trained_parameters,
 )
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 
 
 @dataclass(frozen=True, eq=False)

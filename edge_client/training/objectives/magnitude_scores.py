@@ -6,7 +6,7 @@ from typing import ClassVar
 from edge_client.system.lazy_torch import nn, torch
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
 from edge_client.training.objectives.parameters import array_of
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 
 
 class MagnitudeScores(LocalObjective):

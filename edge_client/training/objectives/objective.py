@@ -11,7 +11,7 @@ from edge_client.data.tasks.learning_task import LabelKind
 from edge_client.system.lazy_torch import Tensor, nn, torch
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 
 Run = Callable[["Tensor"], "Tensor"]  # from inputs [B, C, H, W] to outputs [B, classes]
 

@@ -12,7 +12,7 @@ from edge_client.training.objectives.formulas import drawn_width, smaller_specs
 from edge_client.training.objectives.objective import Batch, LocalObjective, Run, StepNetwork, TrainingContext
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 
 
 @dataclass(frozen=True, eq=False)

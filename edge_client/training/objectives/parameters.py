@@ -6,7 +6,7 @@ import numpy as np
 
 from edge_client.system.lazy_torch import Tensor, nn, torch
 from schemas.errors import ConfigError, InvariantError
-from schemas.tensors.blobs import Array, Arrays
+from schemas.tensors.arrays import Array, Arrays
 
 
 def checked_factor(objective: str, option: str, value: float) -> float:

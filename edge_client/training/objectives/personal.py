@@ -7,7 +7,7 @@ import numpy as np
 
 from edge_client.system.lazy_torch import nn
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import Arrays, Groups
 
 Masks = Mapping[str, Any]  # boolean arrays by parameter
 

@@ -10,7 +10,7 @@ from edge_client.system.lazy_torch import Tensor, nn
 from edge_client.training.objectives.formulas import gradient_mass
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
 from edge_client.training.objectives.parameters import array_of, tensor_for, trained_parameters
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import Arrays, Groups
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from edge_server.coordinator.validation.update import Examination
 from edge_server.coordinator.worker_processes import ending, spawn_context
 from edge_server.strategy.aggregation.partial_sums import PartialSum
 from schemas.errors import EdgeError
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 
 log = logging.getLogger(__name__)
 

@@ -43,7 +43,7 @@ from edge_server.strategy.groups.rule import GroupRule
 from schemas.messages import TrainTask, Update
 from schemas.strategy import StrategySpec
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 
 
 class ToAdd(NamedTuple):

@@ -27,7 +27,8 @@ from edge_server.strategy.groups.rule import GroupRule
 from schemas.errors import PeerError
 from schemas.messages import SiteReceipt, SiteSum, SiteTerms, Task, TrainTask, Update
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import MAX_BLOB_BYTES, Arrays, BlobRef, Groups, decode_json
+from schemas.tensors.arrays import Arrays, Groups
+from schemas.tensors.chunks import MAX_BLOB_BYTES, BlobRef, decode_json
 
 MAP = "channel-map"
 

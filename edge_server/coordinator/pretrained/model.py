@@ -17,8 +17,7 @@ from edge_server.coordinator.pretrained.weight_file import WeightFile, refuse
 from edge_server.storage.records import StartedFrom, WeightsTaken
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
-from schemas.tensors.arrays import AnyArray, kind_of
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import AnyArray, Arrays, kind_of
 from schemas.values import Feature, ModelSpec
 
 MIN_SHARE = 0.75  # of the network's numbers outside its output layer; ResNet-18 has 0.52 of ResNet-34

@@ -16,8 +16,8 @@ from edge_client.pruning.index_sets import full_index_set
 from edge_client.pruning.lazy_slicing import sliced_rows
 from schemas.messages import Increment
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind, blocks, kind_of, rows_of
-from schemas.tensors.blobs import BlobRef, Groups
+from schemas.tensors.arrays import AnyArray, ComputedArrays, Groups, Kind, blocks, kind_of, rows_of
+from schemas.tensors.chunks import BlobRef
 
 MAP = "channel-map"
 MAP_CHANNEL = 0

@@ -27,7 +27,7 @@ from schemas.messages import MAX_MESSAGE_BYTES, Update
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.statistics import StatisticsRequest
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import BlobRef
+from schemas.tensors.chunks import BlobRef
 from schemas.values import ModelSpec, TrainingMetrics
 
 SHARE_DIGITS = 2 * 33 + 3

@@ -27,9 +27,9 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.state_file import NotPlainFile, read_plain, write_plain
 from edge_server.coordinator.tasks.increments import NOTHING_FROZEN, PublishedVersion, publish_increments
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import GatheredArrays
-from schemas.tensors.blobs import Arrays, BlobRef, FlatGroups, Groups
-from schemas.tensors.files import tensor_file_size
+from schemas.tensors.arrays import Arrays, GatheredArrays, Groups
+from schemas.tensors.chunks import BlobRef
+from schemas.tensors.files import FlatGroups, tensor_file_size
 
 Specs = Mapping[str, SubModelSpec]  # Sub-models by their JSON
 

@@ -19,7 +19,8 @@ from schemas.messages.blobs import ObjectStoreTerms
 from schemas.messages.tasks import FIXED
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import Arrays, BlobRef, encode_json
+from schemas.tensors.arrays import Arrays
+from schemas.tensors.chunks import BlobRef, encode_json
 from schemas.values import Preprocessing
 
 

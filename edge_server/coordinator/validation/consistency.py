@@ -13,7 +13,7 @@ from edge_server.strategy.weighting.claims import Claims
 from schemas.errors import PeerError
 from schemas.messages import TrainTask, Update
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import Arrays, Groups
 from schemas.values import Reason
 
 ROUNDING = 1e-5  # Relative tolerance for rounding in float32

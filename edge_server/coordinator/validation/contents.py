@@ -34,8 +34,8 @@ from schemas.messages import SiteReceipt, Task, TrainTask, Update
 from schemas.messages.tasks import is_returned
 from schemas.strategy import PersonalPruning
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import kind_of
-from schemas.tensors.blobs import Array, FileGroups, Groups
+from schemas.tensors.arrays import Array, Groups, kind_of
+from schemas.tensors.files import FileGroups
 from schemas.values import Reason
 
 # A cache of decompressed updates, which may be deleted at any time.

@@ -11,8 +11,7 @@ from edge_server.coordinator.validation.consistency import out_of_bounds, wrong_
 from schemas import statistics
 from schemas.errors import PeerError
 from schemas.messages import TrainTask, Update
-from schemas.tensors.arrays import kind_of
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import Arrays, Groups, kind_of
 from schemas.values import ModelSpec, Reason
 
 ROUNDING = 1e-9  # Relative tolerance for rounding in float64

@@ -21,7 +21,7 @@ from edge_server.strategy.strategy import State
 from schemas.errors import PeerError
 from schemas.messages import SiteSum, Update
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import Arrays, Groups
 from schemas.values import Reason
 
 STATISTICS_SPREAD = 6.0

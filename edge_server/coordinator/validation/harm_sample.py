@@ -12,7 +12,7 @@ from edge_server.coordinator.global_model import GlobalModel
 from edge_server.coordinator.validation.calibration import calibrate
 from edge_server.coordinator.validation.leave_one_out import MAX_MACS, MAX_PARTIES, Loss, Sample
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 
 PLAIN = 0.1  # Weight of the loss without calibration, which sees an attack on the biases alone
 EXAMPLES = 100  # Test pictures that are turned

@@ -15,7 +15,7 @@ import numpy as np
 from edge_server.coordinator.validation.calibration import Calibration
 from edge_server.strategy.aggregation.deltas import sum_weights
 from edge_server.strategy.aggregation.updates import GlobalUpdate
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 
 MAX_PARTIES = 12  # Of more updates a single one moves the model too little
 MAX_MACS = 5e10  # Most multiply-accumulates of a round's tests: about two seconds on two cores

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.compression.decoding import Decoded
-from schemas.tensors.arrays import AnyArray, blocks, kind_of, rows_of
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import AnyArray, Arrays, Groups, blocks, kind_of, rows_of
 
 BAND_NUMBERS = 64 * 1024  # Numbers that fit a processor's cache
 

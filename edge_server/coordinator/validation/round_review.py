@@ -8,7 +8,7 @@ from edge_server.strategy.aggregation.updates import ClientUpdate, to_global
 from schemas.errors import PeerError
 from schemas.messages import Update
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 from schemas.values import Reason, TrainingMetrics
 
 SAMPLES = 500  # Most test examples that the canary uses

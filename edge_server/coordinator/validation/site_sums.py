@@ -32,8 +32,7 @@ from edge_server.strategy.aggregation.updates import is_statistic
 from schemas.errors import PeerError
 from schemas.messages import SiteSum, Update
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import AnyArray, rows_of
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import AnyArray, Arrays, Groups, rows_of
 
 ROUNDING = 1e-6  # Relative tolerance of the bounds
 

@@ -32,8 +32,8 @@ from edge_server.strategy.strategy import State
 from schemas.errors import PeerError
 from schemas.messages import SiteReceipt, TrainTask, Update
 from schemas.submodel import ChannelMap
-from schemas.tensors.arrays import Kind, blocks, kind_of, rows_of
-from schemas.tensors.blobs import Arrays, FileGroups, Groups
+from schemas.tensors.arrays import Arrays, Groups, Kind, blocks, kind_of, rows_of
+from schemas.tensors.files import FileGroups
 from schemas.values import Reason
 
 

@@ -35,7 +35,8 @@ from edge_server.storage.run_folder import RunFolder, read_fixed
 from edge_server.strategy.pruning.pruners import Evidence
 from schemas.errors import ConfigError, EdgeError
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Arrays, FileGroups
+from schemas.tensors.arrays import Arrays
+from schemas.tensors.files import FileGroups
 from schemas.values import Preprocessing
 
 MAX_OPAQUE = 200  # Maximum opacity of the overlay (of 255), so that the picture stays visible

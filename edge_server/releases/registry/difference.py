@@ -10,7 +10,7 @@ from edge_client.data.tasks.words import leading
 from edge_server.config.units import UNKNOWN, bytes_text, count_text, figure_text, ms_text, ratio_text
 from edge_server.releases.registry.version import TierModel, Version
 from schemas.errors import PeerError
-from schemas.tensors.blobs import FileGroups
+from schemas.tensors.files import FileGroups
 
 
 @dataclass(frozen=True)

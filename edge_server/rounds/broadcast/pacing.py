@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from schemas.messages import Task
-from schemas.tensors.blobs import BlobRef
+from schemas.tensors.chunks import BlobRef
 
 AHEAD_BYTES = 8 * 1024 * 1024  # Bytes published beyond the slowest follower's reported progress: four reports
 RANGE_BYTES = 2 * 1024 * 1024

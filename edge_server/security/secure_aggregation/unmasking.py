@@ -17,7 +17,7 @@ from edge_client.security.secure_aggregation.protocol import revealed_segments
 from schemas.errors import PeerError
 from schemas.messages import MaskCohort, UnmaskAnswer
 from schemas.security.secure_aggregation import MaskingTerms, Member
-from schemas.tensors.blobs import Array
+from schemas.tensors.arrays import Array
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ import numpy as np
 from edge_client.security.secure_aggregation.mask_update import GROUP
 from schemas.errors import PeerError
 from schemas.messages import TrainTask, Update
-from schemas.tensors.arrays import kind_of
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups, kind_of
 from schemas.values import Reason
 
 

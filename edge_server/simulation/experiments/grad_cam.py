@@ -27,7 +27,7 @@ from edge_server.simulation.experiments.one_run import EndedRun, Simulate, run_p
 from edge_server.simulation.experiments.runner import Progress, run_all
 from edge_server.storage.run_folder import read_fixed
 from schemas.errors import ConfigError
-from schemas.tensors.blobs import FileGroups
+from schemas.tensors.files import FileGroups
 
 MEASURED = 200
 SHOWN = 8

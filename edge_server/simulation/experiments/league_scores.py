@@ -32,7 +32,7 @@ from edge_server.simulation.inputs import as_simulated, training_data
 from edge_server.simulation.population import make_population
 from edge_server.storage.records import RoundRecord
 from edge_server.strategy.aggregation.updates import is_statistic
-from schemas.tensors.blobs import FileGroups
+from schemas.tensors.files import FileGroups
 
 FILE = "client-accuracies.json"
 Floats = NDArray[np.float64]

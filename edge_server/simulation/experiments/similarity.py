@@ -28,7 +28,7 @@ from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate
 from edge_server.strategy.weighting.igfl import softmax
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 from schemas.values import ModelSpec
 
 Floats = NDArray[np.float64]

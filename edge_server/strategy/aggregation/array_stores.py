@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_server.strategy.aggregation.blocks import as_rows, row_blocks
-from schemas.tensors.arrays import AnyArray, Kind, LazyArrays, kind_of, rows_of
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import AnyArray, Arrays, Kind, LazyArrays, kind_of, rows_of
 from schemas.tensors.files import fill
 
 

@@ -18,8 +18,7 @@ from edge_server.strategy.aggregation.accumulator import Floats
 from edge_server.strategy.aggregation.deltas import DeltaRows, sum_weights
 from edge_server.strategy.aggregation.means import Combiner, kinds_of, mean_over_holders, mean_over_overlap
 from edge_server.strategy.aggregation.updates import ROBUST, CombinerTraits, GlobalUpdate
-from schemas.tensors.arrays import kind_of
-from schemas.tensors.blobs import Array, Arrays
+from schemas.tensors.arrays import Array, Arrays, kind_of
 
 # Products of all pairs of a round's updates, a few rows at a time.
 

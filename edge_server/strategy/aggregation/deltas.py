@@ -17,8 +17,7 @@ from edge_client.pruning.slicing import check_spec, expect_shape, moved_axes
 from edge_server.strategy.aggregation.blocks import as_rows
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import AnyArray, Kind, LazyArrays, kind_of, rows_of
-from schemas.tensors.blobs import Array, Arrays
+from schemas.tensors.arrays import AnyArray, Array, Arrays, Kind, LazyArrays, kind_of, rows_of
 
 # Which coordinates of the model the updates of a round cover, each and together.
 

@@ -13,8 +13,7 @@ from edge_server.strategy.aggregation.deltas import UpdateCoverage, intersection
 from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, PartialSum, check_size, merged_members
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.errors import InvariantError
-from schemas.tensors.arrays import Kind, kind_of, rows_of
-from schemas.tensors.blobs import Array, Arrays
+from schemas.tensors.arrays import Array, Arrays, Kind, kind_of, rows_of
 
 # `(updates, weights [K]) -> change of each parameter, of its full shape P`
 Combiner = Callable[[Sequence[GlobalUpdate], Floats], Arrays]

@@ -18,8 +18,7 @@ from edge_server.strategy.aggregation.updates import (
     TransformTraits,
     to_global,
 )
-from schemas.tensors.arrays import kind_of
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays, kind_of
 
 Norms = Mapping[str, float]
 

@@ -22,8 +22,8 @@ from edge_server.strategy.aggregation.transforms import Transform, transform_upd
 from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate, SummedArrays
 from schemas.errors import InvariantError, PeerError
 from schemas.submodel import ChannelMap
-from schemas.tensors.arrays import AnyArray, ComputedArrays, kind_of, rows_of
-from schemas.tensors.blobs import FileGroups, Groups
+from schemas.tensors.arrays import AnyArray, ComputedArrays, Groups, kind_of, rows_of
+from schemas.tensors.files import FileGroups
 from schemas.values import Reason
 
 COARSE, FINE = "coarse", "fine"  # the groups of a sum

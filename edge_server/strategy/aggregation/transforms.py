@@ -34,8 +34,7 @@ from edge_server.strategy.aggregation.updates import (
     to_global,
 )
 from schemas.submodel import ChannelMap
-from schemas.tensors.arrays import rows_of
-from schemas.tensors.blobs import Array, Arrays
+from schemas.tensors.arrays import Array, Arrays, rows_of
 
 # FedNova: updates normalised by their numbers of steps (Wang et al. 2020, section 4).
 #

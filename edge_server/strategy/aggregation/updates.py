@@ -11,8 +11,7 @@ from edge_client.system.plugins import Traits
 from edge_server.strategy.aggregation.deltas import DeltaRows, SubModelDeltas, UpdateCoverage, delta_rows
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import AnyArray, KnownArrays
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import AnyArray, Arrays, Groups, KnownArrays
 
 
 @dataclass(frozen=True)

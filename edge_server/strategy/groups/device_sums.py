@@ -19,7 +19,7 @@ from edge_server.strategy.groups.least_squares import Features, Sums
 from edge_server.strategy.groups.statistics import FULL, tier_key
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 from schemas.values import Reason
 
 HELD, FEATURES, TESTED = "sums", "features", "tested"

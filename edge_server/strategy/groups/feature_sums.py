@@ -35,7 +35,7 @@ from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, GroupTraits
 from edge_server.strategy.groups.statistics import FULL, arrays_of_tier, tier_key
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 from schemas.values import ModelSpec
 
 MAX_WORK = 1e12  # Devices times the cube of features up to which devices are tested on each other

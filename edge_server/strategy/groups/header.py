@@ -12,7 +12,7 @@ from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, GroupTraits
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import Array, Arrays
+from schemas.tensors.arrays import Array, Arrays
 from schemas.values import ModelSpec, Reason
 
 Floats = NDArray[np.float64]

@@ -20,8 +20,7 @@ from edge_server.strategy.groups.widths import Widths
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import GatheredArrays, kind_of, rows_of
-from schemas.tensors.blobs import Array, Arrays
+from schemas.tensors.arrays import Array, Arrays, GatheredArrays, kind_of, rows_of
 from schemas.values import ModelSpec, Reason
 
 # FedMix's pool of averaged examples (Yoon et al. 2021, Mean Augmented Federated Learning, Algorithm 1).

@@ -16,8 +16,7 @@ from edge_server.strategy.aggregation.blocks import lazy_arrays
 from edge_server.strategy.explanations import Observed
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import kind_of
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import Arrays, Groups, kind_of
 from schemas.values import ModelSpec
 
 Shape = tuple[int | None, ...]  # of an array that a device may send; None: any number from 1 to `MAX_ROWS`

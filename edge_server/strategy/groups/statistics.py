@@ -9,7 +9,7 @@ from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, GroupTraits
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Array, Arrays
+from schemas.tensors.arrays import Array, Arrays
 from schemas.values import ModelSpec, Reason
 
 # Arrays that a tier has of its own, kept under `{key}/{parameter}` in global coordinates.

@@ -10,7 +10,7 @@ import numpy as np
 from edge_server.strategy.groups.rule import GroupRule, GroupTraits, Tiers
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 
 # The work of a device that trains smaller widths in some of its steps, and the epochs that make up for it.
 

@@ -18,8 +18,7 @@ from edge_client.system.plugins import Registry
 from edge_server.strategy.aggregation.array_stores import ArrayStore, NewArrayStore
 from edge_server.strategy.aggregation.blocks import all_blocks, as_rows
 from edge_server.strategy.aggregation.updates import is_statistic
-from schemas.tensors.arrays import rows_of
-from schemas.tensors.blobs import Array, Arrays, Groups
+from schemas.tensors.arrays import Array, Arrays, Groups, rows_of
 
 
 class ServerOptimizer(Protocol):

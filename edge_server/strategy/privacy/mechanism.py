@@ -49,8 +49,7 @@ from edge_server.strategy.privacy.accounting import (
 from edge_server.strategy.pruning.interface import Cut
 from schemas.messages.tasks import is_returned
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import kind_of, rows_of
-from schemas.tensors.blobs import Array, Arrays
+from schemas.tensors.arrays import Array, Arrays, kind_of, rows_of
 
 # `(name, start, stop) -> number of holders of each coordinate of these rows`; broadcasts to their shape
 Holders = Callable[[str, int, int], Floats]

@@ -16,8 +16,7 @@ from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.statistics import StatisticsRequest
 from schemas.strategy import Adapters, Component, PersonalPruning
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import AnyArray
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import AnyArray, Arrays
 
 SCORES = "attention"  # the group in which a device sends the scores of its channels, {layer: [C]}
 

@@ -23,7 +23,7 @@ from edge_server.strategy.pruning.interface import (
 from edge_server.strategy.pruning.own_parts import Layers
 from schemas.strategy import Component, PersonalPruning
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Array, Arrays
+from schemas.tensors.arrays import Array, Arrays
 
 __all__ = ["PRUNERS", "Cut", "Evidence", "Pruner"]
 

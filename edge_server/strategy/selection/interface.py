@@ -16,7 +16,7 @@ from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArray
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from edge_server.strategy.explanations import Observed
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 
 Chosen = TypeVar("Chosen", covariant=True)
 PolicyState = TypeVar("PolicyState")

@@ -20,8 +20,7 @@ from edge_server.strategy.aggregation.combiners import dot_products
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from edge_server.strategy.selection.interface import RoundResult
 from edge_server.strategy.weighting.interface import LastUpdates, WeighedUpdates, Weighting, WeightingTraits
-from schemas.tensors.arrays import kind_of, rows_of
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays, kind_of, rows_of
 
 Floats = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from edge_client.system.plugins import Traits
 from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate
 from edge_server.strategy.explanations import MAX_SIMILAR, SimilarityTable
 from edge_server.strategy.selection.interface import RoundResult
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 
 Weights = NDArray[np.float64]
 Net = Mapping[str, NDArray[np.float64]]

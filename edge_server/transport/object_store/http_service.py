@@ -20,7 +20,7 @@ from edge_server.transport.object_store.signed_urls import permitted_bytes
 from edge_server.transport.object_store.store import OBJECT, ObjectFiles, object_at
 from schemas.errors import ConfigError
 from schemas.messages.blobs import DIGEST_HEADER
-from schemas.tensors.blobs import MAX_BLOB_BYTES
+from schemas.tensors.chunks import MAX_BLOB_BYTES
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from schemas.messages import Task, TrainTask, Update, encode_message
 from schemas.messages.blobs import Addresses
 from schemas.messages.blobs import ObjectStoreTerms as Terms
 from schemas.names import NAME_PATTERN
-from schemas.tensors.blobs import BlobRef
+from schemas.tensors.chunks import BlobRef
 
 _NAME, _DIGEST = NAME_PATTERN.strip("^$"), "[0-9a-f]{64}"
 _UPDATE = rf"updates/{_NAME}/[0-9]{{1,12}}/{_NAME}"

@@ -6,7 +6,7 @@ from pydantic import Field, TypeAdapter
 
 from schemas.base import Frozen
 from schemas.names import Name
-from schemas.tensors.blobs import BlobRef
+from schemas.tensors.chunks import BlobRef
 
 
 class Expect(Frozen):

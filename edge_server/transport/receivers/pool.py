@@ -20,7 +20,7 @@ from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Inbox
 from edge_server.transport.receivers.messages import Expect, ReceiverMessage, decode_line, encode_line
 from schemas.errors import ConfigError
-from schemas.tensors.blobs import BlobRef
+from schemas.tensors.chunks import BlobRef
 
 log = logging.getLogger(__name__)
 

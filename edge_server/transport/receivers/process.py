@@ -32,7 +32,7 @@ from edge_server.transport.receivers.messages import (
     encode_line,
 )
 from schemas.errors import PeerError
-from schemas.tensors.blobs import BlobRef, Chunk, decode_chunk
+from schemas.tensors.chunks import BlobRef, Chunk, decode_chunk
 from schemas.topics import Channel, DeviceTopic, parse_topic, receiver_filters
 
 OLD_BROKER = "the broker does not speak MQTT 5"

@@ -21,7 +21,7 @@ from edge_client.compression.layered_model import received_groups
 from edge_client.storage.blob_store import BlobStore
 from schemas.messages import Task
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import (
+from schemas.tensors.chunks import (
     CHUNK_BYTES,
     CHUNK_HEADER_BYTES,
     BlobRef,

@@ -26,7 +26,7 @@ import tempfile
 from pathlib import Path
 
 from edge_server.transport.broker.launch import RunningBroker, find_mosquitto, running_broker
-from schemas.tensors.blobs import CHUNK_BYTES
+from schemas.tensors.chunks import CHUNK_BYTES
 from tests.benchmarks.crowd.device import TIERS, tier_of
 from tests.benchmarks.crowd.floor import floor
 from tests.benchmarks.crowd.idle import AREA, idle

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from edge_client.transport.chunk_transfer import WINDOW
 from edge_server.rounds.machine import UPLOADING_BYTES
-from schemas.tensors.blobs import CHUNK_BYTES
+from schemas.tensors.chunks import CHUNK_BYTES
 from schemas.topics import ROOT, Channel, DeviceTopic, parse_topic
 from tests.benchmarks.crowd.device import device_name, plain_topic, tier_of
 from tests.benchmarks.crowd.orders import Child, Crowd

@@ -36,7 +36,7 @@ from schemas.messages import (
     decode_message,
     encode_message,
 )
-from schemas.tensors.blobs import encode_chunk
+from schemas.tensors.chunks import encode_chunk
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import CapabilityProfile, Reason
 from tests.chunk_bits import chunks_of

@@ -27,7 +27,7 @@ from schemas.errors import PeerError
 from schemas.messages import DeliverTask, Delivery
 from schemas.messages.rollout import TrialTerms
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import encode_json
+from schemas.tensors.chunks import encode_json
 from schemas.values import ModelSpec, Reason
 from tests.groups import encode_groups
 from tests.without_packages import run_without

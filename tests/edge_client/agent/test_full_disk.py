@@ -21,7 +21,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from schemas.messages import DeliverTask, Task, TrainTask
 from schemas.strategy import TrainingPlan
-from schemas.tensors.blobs import encode_json
+from schemas.tensors.chunks import encode_json
 from schemas.values import ModelSpec, Reason
 from tests.groups import encode_groups
 
@@ -123,7 +123,7 @@ from edge_client.agent.state_store import SnapshotFile
 from edge_client.storage.private_state import PrivateState
 from edge_client.agent.session.events import BlobChecked, ChunkLost
 from edge_client.transport.chunk_transfer import WriteChunk
-from schemas.tensors.blobs import BlobRef, digest_of
+from schemas.tensors.chunks import BlobRef, digest_of
 
 root = Path(sys.argv[1])
 mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", root], capture_output=True)

@@ -29,8 +29,7 @@ from edge_client.storage.blob_store import BlobStore
 from schemas.errors import ConfigError, PeerError
 from schemas.strategy import Component
 from schemas.tensors.arrays import rows_of
-from schemas.tensors.blobs import FileGroups
-from schemas.tensors.files import write_tensors
+from schemas.tensors.files import FileGroups, write_tensors
 from tests.groups import encode_groups
 
 SHAPES = array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=6)

@@ -16,8 +16,9 @@ from schemas.errors import PeerError
 from schemas.messages import TrainTask
 from schemas.strategy import Adapters, Component
 from schemas.submodel import ChannelMap, ParameterLayout
-from schemas.tensors.arrays import rows_of
-from schemas.tensors.blobs import BlobRef, FileGroups, Groups
+from schemas.tensors.arrays import Groups, rows_of
+from schemas.tensors.chunks import BlobRef
+from schemas.tensors.files import FileGroups
 from schemas.values import ModelSpec
 from tests.groups import encode_groups
 

@@ -13,7 +13,7 @@ from edge_client.storage.atomic_files import sweep
 from schemas.errors import ConfigError, EdgeError, PeerError
 from schemas.messages import Acknowledgement
 from schemas.security.manifest import SignedManifest, encode_manifest, manifest_path
-from schemas.tensors.blobs import digest_of
+from schemas.tensors.chunks import digest_of
 from schemas.values import Reason
 from tests.edge_client.inference.test_model_slots import PowerCut, failing_power
 from tests.edge_client.signed import SERVER, STRANGER, TRUSTED, manifest_of

@@ -12,7 +12,7 @@ from edge_client.inference.model_slots import ServedModel, SlotIsEmpty, Slots
 from edge_client.security.trusted_key import check_model
 from edge_client.storage.atomic_files import sweep
 from schemas.errors import ConfigError
-from schemas.tensors.blobs import digest_of
+from schemas.tensors.chunks import digest_of
 from tests.edge_client.signed import SERVER, TRUSTED, manifest_of
 
 OLD, NEW, NEWER = b"the first model" * 9, b"the second model" * 9, b"the third model" * 9

@@ -18,7 +18,7 @@ from edge_client.inference.quantization import quantize, trial
 from edge_client.inference.quantization.quantize import CALIBRATION_BATCH, Batches
 from edge_client.inference.quantization.selection import ALL, EXPORT_ALONE, Measured, VariantSettings, choose
 from edge_client.inference.quantization.trial import keep_best, note_of
-from schemas.tensors.blobs import digest_of
+from schemas.tensors.chunks import digest_of
 from schemas.values import Variant
 
 FP32 = Measured("fp32", 4000, {"accuracy": 0.90}, 2.0)

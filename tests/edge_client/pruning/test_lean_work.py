@@ -15,8 +15,8 @@ from edge_client.pruning.update_coordinates import in_sub_model
 from edge_server.coordinator.global_model import GlobalModel
 from schemas.submodel import SubModelSpec
 from schemas.tensors.arrays import BLOCK_NUMBERS, AnyArray, ComputedArrays
-from schemas.tensors.blobs import FileGroups, FlatGroups, digest_of
-from schemas.tensors.files import digest_of_tensors, write_tensors
+from schemas.tensors.chunks import digest_of
+from schemas.tensors.files import FileGroups, FlatGroups, digest_of_tensors, write_tensors
 from schemas.values import ModelSpec
 from tests.groups import encode_groups
 

@@ -15,7 +15,7 @@ from schemas.errors import PeerError
 from schemas.messages import Task, TaskReply, decode_message, encode_message
 from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import BlobRef
+from schemas.tensors.chunks import BlobRef
 from schemas.values import ModelSpec, Reason
 from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, STATE, task
 from tests.edge_client.signed import SERVER, STRANGER, TRUSTED, signed_task

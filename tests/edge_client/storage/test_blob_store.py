@@ -8,7 +8,7 @@ import pytest
 
 from edge_client.storage.blob_store import BlobStore, RunningDigest
 from edge_client.storage.file_recycling import SUFFIX
-from schemas.tensors.blobs import CHUNK_BYTES, BlobRef, decode_chunk, digest_of
+from schemas.tensors.chunks import CHUNK_BYTES, BlobRef, decode_chunk, digest_of
 from tests.chunk_bits import chunks_of
 
 CHUNK = 1024

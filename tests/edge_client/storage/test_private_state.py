@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge_client.storage.private_state import PrivateState
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from edge_client.training.loop import train
 from edge_client.training.results import EpochReport, TrainingResult, TrainingStopped
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
-from schemas.tensors.blobs import BlobRef, digest_of
+from schemas.tensors.chunks import BlobRef, digest_of
 from schemas.values import ModelSpec
 from tests.forked import forked_python
 from tests.groups import encode_groups

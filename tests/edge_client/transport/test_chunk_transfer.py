@@ -17,8 +17,7 @@ from edge_client.transport.chunk_transfer import (
     WriteChunk,
 )
 from schemas.errors import PeerError
-from schemas.tensors.blobs import BlobRef, Chunk, digest_of
-from schemas.tensors.chunks import MAX_BLOB_BYTES
+from schemas.tensors.chunks import MAX_BLOB_BYTES, BlobRef, Chunk, digest_of
 from tests.chunk_bits import chunks_of
 
 CHUNK = 1024

@@ -22,7 +22,7 @@ from edge_server.releases.registry.version import Version
 from edge_server.simulation.simulator import simulate
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
-from schemas.tensors.blobs import FileGroups
+from schemas.tensors.files import FileGroups
 from tests.edge_server.own_networks import NAME
 from tests.edge_server.simulation.in_process import in_process
 

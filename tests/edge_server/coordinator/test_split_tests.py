@@ -11,7 +11,7 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of
 from edge_server.coordinator.global_model import GlobalModel
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import Array
+from schemas.tensors.arrays import Array
 from schemas.values import ModelSpec
 
 SPEC = ModelSpec(name="cnn-batch", input_shape=(1, 8, 8), num_classes=3)

@@ -31,7 +31,7 @@ from schemas.messages import (
     Update,
 )
 from schemas.strategy import TrainingPlan
-from schemas.tensors.blobs import BlobRef, Chunk, digest_of
+from schemas.tensors.chunks import BlobRef, Chunk, digest_of
 from schemas.values import DeliveryMetrics, ModelSpec, Reason, TrainingMetrics
 from tests.edge_server.rounds.test_fleet import birth
 

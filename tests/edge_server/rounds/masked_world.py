@@ -15,7 +15,7 @@ from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.errors import PeerError
 from schemas.messages import DeliverTask, Message, Task, Update
 from schemas.security.secure_aggregation import MaskingTerms
-from schemas.tensors.blobs import encode_json
+from schemas.tensors.chunks import encode_json
 from schemas.values import Reason, TrainingMetrics
 from tests.edge_server.rounds.world import World
 from tests.edge_server.security.secure_aggregation.cohorts import CHANNELS, TIERS, carried, terms_of

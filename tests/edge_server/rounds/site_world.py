@@ -33,7 +33,7 @@ from schemas.messages import (
     Update,
 )
 from schemas.names import is_of_site, site_of
-from schemas.tensors.blobs import BlobRef, Chunk
+from schemas.tensors.chunks import BlobRef, Chunk
 from schemas.values import Reason, TrainingMetrics
 from tests.edge_server.rounds.world import FEDERATION, RUN, Disk, Node, World
 

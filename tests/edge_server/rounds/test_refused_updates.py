@@ -5,7 +5,7 @@ import pytest
 from edge_server.rounds.events import CloseRound, Note, RecordStrike, RoundClosed, Send, UpdateChecked
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Status
-from schemas.tensors.blobs import BlobRef
+from schemas.tensors.chunks import BlobRef
 from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import (
     CHUNK,

@@ -26,7 +26,7 @@ from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Status
 from edge_server.rounds.sites.presence import Sites
 from schemas.messages import BlobRequest, SiteBirth, SiteDeath, SiteReceipt, SiteSum, SumRequest, Update
-from schemas.tensors.blobs import Chunk
+from schemas.tensors.chunks import Chunk
 from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import CHUNK, NAME, RUN, Run, of, ref_of, started
 from tests.edge_server.rounds.test_fleet import birth

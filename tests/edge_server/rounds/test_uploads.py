@@ -17,7 +17,7 @@ from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Status
 from schemas.errors import PeerError
 from schemas.messages import BlobRequest, Refusal
-from schemas.tensors.blobs import Chunk, digest_of
+from schemas.tensors.chunks import Chunk, digest_of
 from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import (
     NAME,

@@ -19,8 +19,7 @@ from edge_server.rounds import machine as rounds
 from edge_server.rounds.machine import Federation, Phase, RoundRules
 from schemas.messages import Birth, Death, DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.strategy import TrainingPlan
-from schemas.tensors.blobs import BlobRef, Chunk, digest_of
-from schemas.tensors.chunks import ChunkSet
+from schemas.tensors.chunks import BlobRef, Chunk, ChunkSet, digest_of
 from schemas.values import DataCard, DeliveryMetrics, ModelSpec, Reason, TrainingMetrics
 
 FEDERATION, RUN = "home", "run-1"

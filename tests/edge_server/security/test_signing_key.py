@@ -25,7 +25,7 @@ from schemas.errors import ConfigError
 from schemas.messages import Acknowledgement, Delivery, Task, encode_message
 from schemas.security.manifest import decode_manifest, spec_digest
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import digest_of
+from schemas.tensors.chunks import digest_of
 from schemas.values import DeliveryMetrics
 from tests.edge_client.signed import SERVER, TRUSTED
 from tests.integration.bench import Bench

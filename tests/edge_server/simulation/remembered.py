@@ -9,7 +9,7 @@ import numpy as np
 
 from edge_client.training.torch_trainer import TorchTrainer
 from edge_client.training.trainer import Trained, TrainingJob
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import Arrays, Groups
 
 MAX_RESULTS = 300
 """Number of results in memory: 70 MB with the tests' network."""

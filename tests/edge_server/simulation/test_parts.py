@@ -18,7 +18,7 @@ from edge_server.simulation.inputs import as_simulated
 from edge_server.simulation.population import make_population
 from edge_server.simulation.resume import Boundary, cut_history, read_boundary, write_boundary
 from schemas.errors import ConfigError
-from schemas.tensors.blobs import BlobRef, Chunk
+from schemas.tensors.chunks import BlobRef, Chunk
 
 CHUNK = 1024
 

@@ -19,7 +19,7 @@ from edge_server.strategy.closing import load_checkpoint
 from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import digest_of
+from schemas.tensors.chunks import digest_of
 from tests.edge_server.strategy.network import MAP, arrays
 from tests.groups import read_groups
 

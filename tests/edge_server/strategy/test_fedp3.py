@@ -16,7 +16,7 @@ from schemas.errors import ConfigError, PeerError
 from schemas.messages import TrainTask, Update
 from schemas.strategy import Component, StrategySpec, TrainingPlan
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
-from schemas.tensors.blobs import BlobRef
+from schemas.tensors.chunks import BlobRef
 from schemas.values import ModelSpec, TrainingMetrics
 from tests.edge_server.strategy.network import CLIENTS, MAP, NETWORK, RATIOS, arrays, state, update
 

@@ -17,7 +17,7 @@ from edge_server.coordinator.validation.magnitudes import magnitude_of
 from edge_server.coordinator.validation.norms import MODEL, NormBound, norms_of
 from edge_server.strategy.aggregation.updates import is_statistic
 from schemas.submodel import ChannelMap, ParameterLayout
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import Arrays
 from tests.edge_server.simulation.liars import Sent
 
 TARGET = 0

@@ -16,7 +16,7 @@ from edge_server.config.load import load_config
 from edge_server.simulation.client_work import ClientWork, WorkSetup
 from edge_server.simulation.engine import ClientJob, Outcome
 from schemas.messages import TrainTask, Update, decode_message, decode_task, encode_message
-from schemas.tensors.blobs import FileGroups
+from schemas.tensors.files import FileGroups
 from schemas.values import ModelSpec, TrainerName
 from tests.edge_server.simulation.in_process import InProcess
 from tests.edge_server.simulation.liars import Sent

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from schemas.errors import PeerError
 from schemas.strategy import StrategySpec
-from schemas.tensors.blobs import (
+from schemas.tensors.chunks import (
     CHUNK_HEADER_BYTES,
     INLINE_BYTES,
     BlobRef,

@@ -24,7 +24,7 @@ from schemas.messages import (
     Update,
 )
 from schemas.strategy import TrainingPlan
-from schemas.tensors.blobs import BlobRef, Chunk, digest_of
+from schemas.tensors.chunks import BlobRef, Chunk, digest_of
 from schemas.values import DeliveryMetrics, ModelSpec, Reason, TrainingMetrics
 
 FEDERATION, DEVICE, RUN = "home", "pi", "run-1"

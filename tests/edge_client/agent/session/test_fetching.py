@@ -6,7 +6,7 @@ from edge_client.agent.session.events import BlobChecked, ChunkArrived, ChunkLos
 from edge_client.agent.session.machine import Session, SessionPhase, step
 from edge_client.transport.chunk_transfer import MAX_PATIENCE_S, PATIENCE_S, VerifyBlob, WriteChunk
 from schemas.errors import PeerError
-from schemas.tensors.blobs import Chunk
+from schemas.tensors.chunks import Chunk
 from tests.chunk_bits import chunks_of
 from tests.edge_client.agent.session.by_hand import (
     CHUNK,

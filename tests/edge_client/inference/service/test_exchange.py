@@ -13,7 +13,7 @@ from edge_client.inference.service import predictor as module
 from edge_client.inference.service.metrics import RequestMetrics
 from edge_client.inference.service.model_source import FileSource, SlotSource
 from edge_client.inference.service.predictor import Busy, NotReady, Predictor
-from schemas.tensors.blobs import digest_of
+from schemas.tensors.chunks import digest_of
 from tests.edge_client.inference.test_onnx_model import write_model
 from tests.edge_client.signed import STRANGER, TRUSTED, sign_file
 

@@ -13,7 +13,7 @@ from edge_client.training.objectives.objective import TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from schemas.errors import ConfigError
 from schemas.strategy import Component, TrainingPlan
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 
 DIGITS = load_source("digits").subset(range(40))
 

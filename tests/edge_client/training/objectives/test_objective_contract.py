@@ -14,7 +14,8 @@ from edge_client.training.loop import train
 from edge_client.training.objectives.registry import OBJECTIVES, build_objectives
 from edge_client.training.results import TrainingResult, TrainingStopped
 from schemas.strategy import Component, TrainingPlan
-from schemas.tensors.blobs import Groups, digest_of
+from schemas.tensors.arrays import Groups
+from schemas.tensors.chunks import digest_of
 from schemas.values import ModelSpec
 from tests.groups import encode_groups
 from tests.slow import slow

@@ -19,7 +19,7 @@ from edge_client.training.results import TrainingStopped, merge_groups
 from schemas.errors import ConfigError
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 
 ATTENTIVE = Component(name="attentive", options={"layers": ("conv2",)})
 

@@ -18,7 +18,7 @@ from edge_client.training.results import TrainingStopped
 from schemas.errors import ConfigError
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 from schemas.values import ModelSpec
 from tests.edge_server.strategy.network import MAP
 

@@ -10,7 +10,7 @@ from edge_client.training.objectives.objective import LocalObjective, TrainingCo
 from edge_client.training.objectives.registry import build_objectives
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 from tests.edge_server.strategy.network import MAP
 
 RECEIVED = {"weight": np.array([[1, 2], [3, 4]], np.float32), "bias": np.array([5, 6], np.float32)}

@@ -17,7 +17,7 @@ from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.objectives.scaffold import Scaffold
 from schemas.errors import InvariantError
 from schemas.strategy import Component, TrainingPlan
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 
 
 class OneWeight(nn.Module):

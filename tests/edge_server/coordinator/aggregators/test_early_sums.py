@@ -17,7 +17,7 @@ from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, sum_clie
 from schemas.messages import Update
 from schemas.strategy import Component
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 from schemas.values import TrainingMetrics
 from tests.edge_server.strategy.network import CHANNELS, MAP, arrays
 

@@ -15,7 +15,7 @@ from edge_server.coordinator.tasks.model_publisher import sent_groups
 from schemas.errors import ConfigError
 from schemas.messages import Task
 from schemas.strategy import Component
-from schemas.tensors.blobs import FileGroups
+from schemas.tensors.files import FileGroups
 from tests.integration.bench import NAMES, Bench
 
 CODECS = ("fp16", "int8")

@@ -23,7 +23,8 @@ from schemas.errors import PeerError
 from schemas.messages import DeliverTask, Increment
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from schemas.tensors.arrays import BLOCK_NUMBERS
-from schemas.tensors.blobs import BlobRef, FileGroups, encode_json
+from schemas.tensors.chunks import BlobRef, encode_json
+from schemas.tensors.files import FileGroups
 from schemas.values import ModelSpec
 from tests.edge_client.networks import INPUT, Recipe, random_spec, small_net
 from tests.edge_server.strategy.network import MAP, arrays

@@ -26,7 +26,7 @@ from edge_server.storage.recovery import Resumption
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import Task, TrainTask
 from schemas.strategy import Component
-from schemas.tensors.blobs import FileGroups
+from schemas.tensors.files import FileGroups
 from tests.edge_server.coordinator.tasks.test_downlink import bound
 from tests.integration.bench import NAMES, Bench
 

@@ -16,7 +16,7 @@ from edge_server.rounds.events import CheckUpdate
 from schemas.errors import PeerError
 from schemas.messages import Update
 from schemas.strategy import Component
-from schemas.tensors.blobs import BlobRef, digest_of
+from schemas.tensors.chunks import BlobRef, digest_of
 from schemas.values import Reason
 from tests.groups import encode_groups
 from tests.integration.bench import Bench

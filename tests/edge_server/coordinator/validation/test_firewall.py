@@ -22,7 +22,7 @@ from schemas.errors import PeerError
 from schemas.messages import TrainTask, Update, decode_message, encode_message
 from schemas.strategy import PersonalPruning, TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
-from schemas.tensors.blobs import BlobRef, encode_json
+from schemas.tensors.chunks import BlobRef, encode_json
 from schemas.values import ModelSpec, Preprocessing, Reason, TrainingMetrics
 from tests.groups import encode_groups, read_groups
 

@@ -34,7 +34,7 @@ from schemas.messages import (
     encode_message,
 )
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import BlobRef, digest_of, encode_chunk
+from schemas.tensors.chunks import BlobRef, digest_of, encode_chunk
 from schemas.values import DataCard, Reason, TrainingMetrics
 from tests.groups import encode_groups
 

@@ -15,7 +15,7 @@ from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import Update
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
-from schemas.tensors.blobs import BlobRef
+from schemas.tensors.chunks import BlobRef
 from schemas.values import Reason, TrainingMetrics
 
 ONE, TWO = "1" * 64, "2" * 64

@@ -21,7 +21,7 @@ from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import digest_of
+from schemas.tensors.chunks import digest_of
 from schemas.values import DeliveryVerdict
 from tests.edge_server.releases.rollout.sample_versions import classifier, entered, fitted, key_in
 

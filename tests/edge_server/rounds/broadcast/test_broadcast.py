@@ -19,7 +19,7 @@ from edge_server.rounds.machine import RoundRules
 from edge_server.rounds.participant import Status
 from edge_server.rounds.participants import Participants
 from schemas.messages import BlobRequest, BroadcastEnd, BroadcastProgress, TaskReply, Update
-from schemas.tensors.blobs import CHUNK_HEADER_BYTES, Chunk
+from schemas.tensors.chunks import CHUNK_HEADER_BYTES, Chunk
 from tests.edge_server.rounds.world import CHUNK, Packet, World
 
 CHUNKS = 40

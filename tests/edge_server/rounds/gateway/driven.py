@@ -17,7 +17,7 @@ from edge_server.rounds.gateway.events import (
 )
 from edge_server.rounds.gateway.state import Gateway
 from schemas.messages import BlobRequest, SiteReceipt, SiteTerms, SumMember, SumRequest, Update
-from schemas.tensors.blobs import Chunk
+from schemas.tensors.chunks import Chunk
 from tests.edge_server.rounds.by_hand import CHUNK, NAME, RUN, STATE, answer_of, assignment, of, update
 from tests.edge_server.rounds.test_fleet import birth
 

@@ -14,7 +14,7 @@ from schemas.messages import TrainTask, decode_message, encode_message
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
-from schemas.tensors.blobs import BlobRef, digest_of
+from schemas.tensors.chunks import BlobRef, digest_of
 from schemas.values import ModelSpec
 
 A, B = Segment(channels=6, group="a"), Segment(channels=4, group="b")

@@ -6,7 +6,7 @@ import pytest
 from edge_server.security.secure_aggregation.validation import examine_masked
 from schemas.errors import PeerError
 from schemas.messages import Update
-from schemas.tensors.blobs import BlobRef, digest_of
+from schemas.tensors.chunks import BlobRef, digest_of
 from schemas.values import Reason, TrainingMetrics
 from tests.edge_server.security.secure_aggregation.cohorts import FULL, MIDDLE, TIERS, task_of, terms_of
 

@@ -31,7 +31,7 @@ from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.errors import InvariantError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
-from schemas.tensors.blobs import FileGroups
+from schemas.tensors.files import FileGroups
 from tests.groups import encode_groups
 from tests.slow import slow
 

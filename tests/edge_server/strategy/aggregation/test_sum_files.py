@@ -18,8 +18,8 @@ from edge_server.strategy.aggregation.partial_sums import (
 )
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, ParameterLayout
-from schemas.tensors.blobs import FlatGroups, Groups
-from schemas.tensors.files import write_tensors
+from schemas.tensors.arrays import Groups
+from schemas.tensors.files import FlatGroups, write_tensors
 
 SHAPES = {"w": (40, 300), "b": (40,), "steps": ()}
 MAP = ChannelMap(groups={}, parameters={name: ParameterLayout(shape=shape) for name, shape in SHAPES.items()})

@@ -15,7 +15,7 @@ from edge_server.strategy.closing import close_round
 from edge_server.strategy.components import make_strategy
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import FileGroups
+from schemas.tensors.files import FileGroups
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update
 from tests.groups import encode_groups
 

@@ -15,7 +15,7 @@ from edge_client.transport.object_store import http as over_http
 from edge_client.transport.object_store.http import HttpClient, TransferOutcome
 from edge_server.transport.object_store.http_service import serve_objects
 from edge_server.transport.object_store.signed_urls import HmacUrlSigner
-from schemas.tensors.blobs import BlobRef
+from schemas.tensors.chunks import BlobRef
 
 KEY = b"k" * 32
 CHUNK = 1024

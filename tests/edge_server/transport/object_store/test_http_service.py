@@ -11,7 +11,7 @@ from edge_server.transport.object_store.http_service import serve_objects
 from edge_server.transport.object_store.signed_urls import HmacUrlSigner, permitted_bytes, read_secret
 from edge_server.transport.object_store.store import OBJECT, object_at
 from schemas.errors import ConfigError
-from schemas.tensors.blobs import BlobRef, digest_of
+from schemas.tensors.chunks import BlobRef, digest_of
 from tests.edge_server.transport.object_store.conftest import DATA, KEY, PLACE, HttpStore, ask
 
 

@@ -7,7 +7,7 @@ import pytest
 from edge_client.storage.blob_store import BlobStore
 from edge_server.transport.receivers.messages import Expect, Placed
 from edge_server.transport.receivers.process import MAX_EARLY, ChunkPlacement
-from schemas.tensors.blobs import BlobRef, Chunk, digest_of
+from schemas.tensors.chunks import BlobRef, Chunk, digest_of
 from tests.chunk_bits import chunks_of
 
 # Three chunks: 1024, 1024 and 452 bytes.

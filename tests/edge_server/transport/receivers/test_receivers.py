@@ -20,7 +20,7 @@ from edge_server.transport.broker.launch import RunningBroker, running_broker
 from edge_server.transport.receivers.messages import Misfit, Placed, Ready, Unable
 from edge_server.transport.receivers.pool import FromReceiver, ReceiverLost, ReceiverPool
 from schemas.errors import ConfigError
-from schemas.tensors.blobs import BlobRef, digest_of, encode_chunk
+from schemas.tensors.chunks import BlobRef, digest_of, encode_chunk
 from schemas.topics import Channel, DeviceTopic
 
 DEADLINE_S = 60.0

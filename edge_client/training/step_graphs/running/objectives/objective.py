@@ -15,7 +15,7 @@ from edge_client.pruning.index_sets import IndexSet
 from schemas.errors import InvariantError
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import Arrays, Groups
 
 Array = NDArray[Any]
 

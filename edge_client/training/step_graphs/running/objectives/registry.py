@@ -18,7 +18,7 @@ from edge_client.training.step_graphs.running.objectives.objective import (
 )
 from schemas.errors import ConfigError
 from schemas.strategy import Component
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 
 
 class Attentive(GraphObjective):

@@ -27,7 +27,7 @@ from schemas.errors import PeerError
 from schemas.messages import Task, TrainTask, Update
 from schemas.messages.tasks import FEATURES
 from schemas.strategy import TrainingSettings
-from schemas.tensors.blobs import FlatGroups
+from schemas.tensors.files import FlatGroups
 from schemas.values import CapabilityProfile, Reason
 from tests.edge_client.training.step_graphs.running.normalised import NORMALISED
 from tests.groups import decode_groups
