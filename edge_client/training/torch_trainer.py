@@ -20,6 +20,7 @@ from edge_client.pruning.submodel_cache import SubModelCache
 from edge_client.pruning.surgery import trained_since
 from edge_client.system.hardware.memory import Memory, memory
 from edge_client.system.process_memory import give_back
+from edge_client.training import trainer
 from edge_client.training.cost_model import NetworkCost, network_cost
 from edge_client.training.evaluation import evaluate, logits
 from edge_client.training.feature_cache import FeatureCache
@@ -29,26 +30,18 @@ from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.optimizer_names import check_optimizer
 from edge_client.training.results import Evaluation, TrainingResult
 from edge_client.training.step_capture import Recorder
-from edge_client.training.trainer import (
-    Trained,
-    Trainer,
-    TrainingJob,
-    decline_unknown,
-    equal_parts,
-    no_memory,
-)
 from schemas.errors import PeerError
 from schemas.messages import TrainTask
 from schemas.messages.tasks import FIXED
 from schemas.strategy import Adapters, TrainingPlan
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 from schemas.values import KeptFeatures
 
 EVALUATION_BATCH = 64  # larger batches would need more memory than training, and save no time
 
 
 @dataclass(frozen=True, eq=False)
-class ModuleJob(TrainingJob):
+class ModuleJob(trainer.TrainingJob):
     """A training job with the module that has the received weights."""
 
     module: nn.Module
@@ -105,7 +98,7 @@ class OwnTraining:
     """This package's training loop."""
 
     def check(self, task: TrainTask) -> None:
-        with decline_unknown():
+        with trainer.decline_unknown():
             check_optimizer(task.training.optimizer)
             build_objectives(task.training.objectives)
 
@@ -137,7 +130,7 @@ class OwnTraining:
 OWN_TRAINING: LocalWork = OwnTraining()
 
 
-class TorchTrainer(Trainer):
+class TorchTrainer(trainer.Trainer):
     """Trains with `work` on modules that are kept for the next task of the same sub-model.
 
     A `recorder` captures training steps, so that repeating them costs little more than their kernels.
@@ -158,11 +151,11 @@ class TorchTrainer(Trainer):
         self._sub_models = sub_models or SubModelCache()
 
     def check(self, task: TrainTask) -> None:
-        with decline_unknown():
+        with trainer.decline_unknown():
             find_factory(task.model.name, what=f"model {task.model.name!r}")
         self._work.check(task)
 
-    def train(self, job: TrainingJob) -> Trained:
+    def train(self, job: trainer.TrainingJob) -> trainer.Trained:
         own = self._with_module(job)
         before = self._work.evaluate(own)
         result = self._work.train(own)
@@ -170,15 +163,15 @@ class TorchTrainer(Trainer):
         after, delta = self._work.evaluate(own), trained_since(own.module, job.received["model"])
         # Other work may have made none.
         made = vars(own).get("features")
-        return Trained.of(result, before, after, delta=delta, features=made[-1] if made else None)
+        return trainer.Trained.of(result, before, after, delta=delta, features=made[-1] if made else None)
 
-    def outputs(self, job: TrainingJob, inputs: Inputs) -> Inputs:
+    def outputs(self, job: trainer.TrainingJob, inputs: Inputs) -> Inputs:
         return logits(self._with_module(job).module, inputs, batch_size=EVALUATION_BATCH)
 
-    def score(self, job: TrainingJob) -> Groups:
+    def score(self, job: trainer.TrainingJob) -> Groups:
         return self._work.train(self._with_module(job)).groups
 
-    def _with_module(self, job: TrainingJob) -> ModuleJob:
+    def _with_module(self, job: trainer.TrainingJob) -> ModuleJob:
         if self._threads:
             torch.set_num_threads(self._threads)
         task, received = job.task, job.received
@@ -228,9 +221,9 @@ def micro_batch(
     cost = costs[key]
     whole = min(plan.batch_size, examples)
     is_whole = normalises_batches(module, trained) or any(part.name in PER_BATCH for part in plan.objectives)
-    for size in (whole,) if is_whole else equal_parts(whole):
+    for size in (whole,) if is_whole else trainer.equal_parts(whole):
         # The network and the examples are in memory.
         further = cost.training(plan, examples=examples, batch=size, pixel_bytes=0).total - cost.parameters
         if MARGIN * further <= memory.free:
             return None if size == whole else size
-    raise no_memory(MARGIN * further, memory.free, size)
+    raise trainer.no_memory(MARGIN * further, memory.free, size)

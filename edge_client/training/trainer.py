@@ -18,7 +18,7 @@ from schemas.errors import ConfigError, PeerError
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import Arrays, Groups
 from schemas.values import KeptFeatures, Reason, TrainerName, TrainingMetrics
 
 

@@ -6,32 +6,8 @@ from collections.abc import Sequence
 
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import CLASSIFICATION
-from edge_server.config.units import (
-    UNKNOWN,
-    bytes_text,
-    count_text,
-    duration_text,
-    figure_text,
-    loss_text,
-    names_text,
-)
-from edge_server.observability.data_statistics import (
-    FEATURE_COLUMNS,
-    LABEL_COLUMNS,
-    as_texts,
-    last_statistics,
-    newest_statistics,
-)
-from edge_server.observability.figures import (
-    before_and_after,
-    figures_there,
-    keeps_text,
-    leading_metric,
-    personal_line,
-    personalised_devices,
-    warning_texts,
-    where_measured,
-)
+from edge_server.config import units
+from edge_server.observability import data_statistics, figures
 from edge_server.observability.kept_features import KEPT_COLUMNS, describe_kept, kept_features
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.costs import cost_section
@@ -85,7 +61,7 @@ def warning_sections(
     history: Sequence[RoundRecord], devices: Sequence[DeviceRecord] = ()
 ) -> tuple[Section, ...]:
     """The section with a paragraph per warning; none without any."""
-    found = tuple(map(Paragraph, warning_texts(history, devices)))
+    found = tuple(map(Paragraph, figures.warning_texts(history, devices)))
     return (Section("Warnings", found),) if found else ()
 
 
@@ -93,9 +69,9 @@ def round_section(history: Sequence[RoundRecord], undone: Sequence[UndoneRecord]
     if not history:
         return Section("Rounds", (Paragraph("No round was closed."),))
     tiers = sorted({tier for record in history for tier in record.tier_metrics})
-    metric = leading_metric(history)
+    metric = figures.leading_metric(history)
     tier_columns = [f"tier {tier}" for tier in tiers]
-    where = where_measured(history)
+    where = figures.where_measured(history)
     measured = ["round", "devices", f"{where} {metric.name}", *tier_columns, "training loss", "test loss"]
     columns = [*measured, "down", "up", "time", "dropped", "refused"]
     rows = [_round_row(record, tiers, metric, where) for record in reversed(history)]
@@ -109,7 +85,7 @@ def round_section(history: Sequence[RoundRecord], undone: Sequence[UndoneRecord]
 
 
 def _undone_text(undone: UndoneRecord) -> str:
-    without = f"without {names_text(undone.left_out)}" if undone.left_out else "with all devices"
+    without = f"without {units.names_text(undone.left_out)}" if undone.left_out else "with all devices"
     return (
         f"The model of round {undone.round} was discarded because no device could train it or its outputs "
         f"were not finite: the run continued from the model after round {undone.back_to}, {without} for some "
@@ -118,21 +94,21 @@ def _undone_text(undone: UndoneRecord) -> str:
 
 
 def _round_row(record: RoundRecord, tiers: Sequence[int], metric: Metric, where: str) -> list[Cell]:
-    text = figure_text(metric)
-    refused = names_text([f"{rejected.device} ({rejected.reason})" for rejected in record.rejected])
+    text = units.figure_text(metric)
+    refused = units.names_text([f"{rejected.device} ({rejected.reason})" for rejected in record.rejected])
     return [
         Cell(str(record.round)),
         *numbers(
             f"{len(record.completed)} of {len(record.selected)}",
-            text(figures_there(record, where).get(metric.name)),
+            text(figures.figures_there(record, where).get(metric.name)),
             *(text(record.tier_metrics.get(tier, {}).get(metric.name)) for tier in tiers),
-            loss_text(record.train_loss),
-            loss_text(record.test_loss),
-            bytes_text(record.downlink_bytes),
-            bytes_text(record.uplink_bytes),
-            duration_text(record.duration_s),
+            units.loss_text(record.train_loss),
+            units.loss_text(record.test_loss),
+            units.bytes_text(record.downlink_bytes),
+            units.bytes_text(record.uplink_bytes),
+            units.duration_text(record.duration_s),
         ),
-        words(names_text(record.dropped)),
+        words(units.names_text(record.dropped)),
         Cell(refused, words=True, alert=bool(record.rejected)),
     ]
 
@@ -153,18 +129,18 @@ PERSONAL_COLUMNS = ("device", "figure", "as received", "trained", "epochs", "exp
 
 def personal_sections(run: RunContents) -> tuple[Section, ...]:
     """The section with a row per device; none if no device was asked."""
-    trained = personalised_devices(run.summary.devices)
+    trained = figures.personalised_devices(run.summary.devices)
     rows = [
         (
             words(device.device),
             words(found.metric),
-            *numbers(*before_and_after(found), str(found.epochs)),
-            Cell(keeps_text(found), words=True, alert=found.before is None),
-            words(found.why or UNKNOWN),
+            *numbers(*figures.before_and_after(found), str(found.epochs)),
+            Cell(figures.keeps_text(found), words=True, alert=found.before is None),
+            words(found.why or units.UNKNOWN),
         )
         for device, found in trained
     ]
-    caption = f"{personal_line(run.summary.devices)}. Figures are of each device's own held-out data"
+    caption = f"{figures.personal_line(run.summary.devices)}. Figures are of each device's own held-out data"
     return (Section("Personal models", (table(caption, PERSONAL_COLUMNS, rows),)),) if rows else ()
 
 
@@ -179,13 +155,17 @@ def feature_sections(run: RunContents) -> tuple[Section, ...]:
 
 def statistics_sections(run: RunContents) -> tuple[Section, ...]:
     """The section with a row per feature and a row per class; none if nobody was asked."""
-    found = newest_statistics(run.history) or last_statistics(run.folder / PASS)
+    found = data_statistics.newest_statistics(run.history) or data_statistics.last_statistics(
+        run.folder / PASS
+    )
     if found is None:
         return ()
-    texts = as_texts(found)
-    tables = [_statistics_table(texts.about, FEATURE_COLUMNS, texts.features)]
+    texts = data_statistics.as_texts(found)
+    tables = [_statistics_table(texts.about, data_statistics.FEATURE_COLUMNS, texts.features)]
     if texts.labels:
-        tables.append(_statistics_table("Examples of each class", LABEL_COLUMNS, texts.labels))
+        tables.append(
+            _statistics_table("Examples of each class", data_statistics.LABEL_COLUMNS, texts.labels)
+        )
     return (Section("Data of the devices", tuple(tables)),)
 
 
@@ -211,7 +191,7 @@ def refusal_section(run: RunContents) -> Section:
     rows = [
         (
             words(reason),
-            *numbers(count_text(messages[reason]), count_text(in_rounds[reason])),
+            *numbers(units.count_text(messages[reason]), units.count_text(in_rounds[reason])),
             words(_refused_devices(run, reason)),
         )
         for reason in reasons
@@ -228,15 +208,15 @@ def refusal_section(run: RunContents) -> Section:
 def _refused_devices(run: RunContents, reason: str) -> str:
     named = {row.device for record in run.history for row in record.rejected if row.reason == reason}
     named |= {row.device for row in run.summary.devices if row.refused.get(reason)}
-    return names_text(sorted(named))
+    return units.names_text(sorted(named))
 
 
 def _device_cells(device: DeviceRecord) -> tuple[Cell, ...]:
     reasons = ", ".join(f"{reason} {count}" for reason, count in device.refused.items())
-    until = UNKNOWN if device.quarantined_until is None else str(device.quarantined_until)
+    until = units.UNKNOWN if device.quarantined_until is None else str(device.quarantined_until)
     return (
         words(device.device),
-        *numbers(str(device.tier), count_text(device.refusals)),
+        *numbers(str(device.tier), units.count_text(device.refusals)),
         words(reasons),
         Cell(until, alert=device.quarantined_until is not None),
     )

@@ -8,13 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edge_server.config.units import UNKNOWN, bytes_text, clean, ratio_text
-from edge_server.observability.figures import (
-    before_and_after,
-    keeps_text,
-    personal_line,
-    personalised_devices,
-    warning_texts,
-)
+from edge_server.observability import figures
 from edge_server.observability.kept_features import describe_kept, kept_features
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from edge_server.observability.terminal import tables
@@ -89,7 +83,7 @@ def print_closing(console: Console, snapshot: Snapshot | None) -> None:
         console.print(table(snapshot.summary, dense=dense))
         _print_personal(console, snapshot.summary.devices, dense=dense)
         _print_trials(console, snapshot.summary.devices, dense=dense)
-    for text in warning_texts(snapshot.history, snapshot.summary.devices if snapshot.summary else ()):
+    for text in figures.warning_texts(snapshot.history, snapshot.summary.devices if snapshot.summary else ()):
         console.print()
         console.print(Text(f"warning: {text}"))
     console.print()
@@ -103,7 +97,7 @@ def print_closing(console: Console, snapshot: Snapshot | None) -> None:
 
 
 def _print_personal(console: Console, devices: Sequence[DeviceRecord], *, dense: bool) -> None:
-    line = personal_line(devices)
+    line = figures.personal_line(devices)
     if line:
         console.print()
         if not is_large_fleet(devices):
@@ -134,12 +128,12 @@ def personal_table(devices: Sequence[DeviceRecord], *, dense: bool = False) -> T
     tables.add_numbers(table, "received", "trained")
     table.add_column("exported", no_wrap=True)
     table.add_column("why", overflow="fold")
-    for device, found in personalised_devices(devices):
+    for device, found in figures.personalised_devices(devices):
         style = "yellow" if found.before is None else ""
         table.add_row(
             Text(clean(device.device)),
-            *before_and_after(found),
-            Text(keeps_text(found), style=style),
+            *figures.before_and_after(found),
+            Text(figures.keeps_text(found), style=style),
             Text(clean(found.why or UNKNOWN)),
         )
     return table

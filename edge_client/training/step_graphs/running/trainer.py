@@ -38,8 +38,7 @@ from edge_client.training.trainer import Trained, Trainer, TrainingJob, decline_
 from schemas.errors import PeerError
 from schemas.messages import TrainTask
 from schemas.messages.tasks import FEATURES, GRAPH, REST, STEP
-from schemas.tensors.arrays import ComputedArrays, blocks, kind_of, rows_of
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import Arrays, ComputedArrays, Groups, blocks, kind_of, rows_of
 from schemas.values import KeptFeatures, Reason
 
 Array = NDArray[Any]
