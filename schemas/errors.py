@@ -1,4 +1,7 @@
-"""One root error and three kinds by who is to blame: the peer, the user, this program."""
+"""One root error and three kinds by who is to blame: the peer, the user, this program.
+
+Below them what their texts need: similar names, nouns with counts.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -102,3 +105,15 @@ def near(word: str, choices: Iterable[str]) -> str | None:
         if similarity >= enough and similarity > most:
             best, most = choice, similarity
     return best or None
+
+
+def format_count(count: int, thing: str) -> str:
+    """A count with its noun: `1 round`, `2 rounds`, `0 boxes`, `2 classes`."""
+    return f"{count} {in_number(count, thing)}"
+
+
+def in_number(count: int, thing: str) -> str:
+    """A noun as it stands behind a count: `round` behind 1, else `rounds`."""
+    if count == 1:
+        return thing
+    return f"{thing}es" if thing.endswith(("s", "x", "ch")) else f"{thing}s"

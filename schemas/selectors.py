@@ -1,7 +1,7 @@
 """Selectors such as `site=barn,role in (camera,scale)`, which choose devices by their labels.
 
 The syntax is that of Kubernetes label selectors; a comma means "and". The types of labels in messages are in
-`labels`; this module imports no pydantic, so that commands start quickly.
+`base`; this module imports no pydantic, so that commands start quickly.
 """
 
 import re

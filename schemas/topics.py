@@ -31,8 +31,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Literal
 
+from schemas.base import is_name
 from schemas.errors import PeerError
-from schemas.names import is_name
 
 ROOT = "fed/v1"
 MAX_SHARED_TOPIC = 99_999

@@ -6,9 +6,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from schemas.base import Frozen
+from schemas.base import Digest, Frozen
 from schemas.bounds import MAX_SECONDS
-from schemas.names import Digest
 
 Text = Annotated[str, Field(max_length=500)]
 Instance = Annotated[str, Field(max_length=64)]  # of a device's process; a restarted one has another

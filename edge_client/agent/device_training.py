@@ -23,8 +23,7 @@ from edge_client.training.choice import make_trainer
 from edge_client.training.feature_cache import FeatureCache, StillPart
 from edge_client.training.results import EpochReport, Evaluation, TrainingGivenUp
 from edge_client.training.trainer import Trained, Trainer, TrainingJob
-from schemas.counted import format_count
-from schemas.errors import ConfigError, PeerError
+from schemas.errors import ConfigError, PeerError, format_count
 from schemas.messages import DeliverTask, TrainTask
 from schemas.messages.tasks import FIXED, OWN_STEP, SCORING_STEP, STEP
 from schemas.submodel import ChannelMap

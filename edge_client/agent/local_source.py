@@ -17,8 +17,7 @@ from edge_client.data.local import LocalData
 from edge_client.data.partition import Partition, holdout, share, split_indices
 from edge_client.data.sources import files_of, is_function, load_source
 from edge_client.data.user_function import failure_of
-from schemas.counted import format_count
-from schemas.errors import ConfigError, EdgeError
+from schemas.errors import ConfigError, EdgeError, format_count
 
 log = logging.getLogger(__name__)
 

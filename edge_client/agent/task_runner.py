@@ -21,8 +21,7 @@ from edge_client.training.dead_channels import DEAD_CHANNELS, MAX_DEAD, dead_sha
 from edge_client.training.results import EpochReport
 from edge_client.training.trainer import Trained, decline_unknown
 from schemas import values
-from schemas.counted import format_count
-from schemas.errors import PeerError
+from schemas.errors import PeerError, format_count
 from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.messages.tasks import FIXED
 from schemas.statistics import StatisticsRequest

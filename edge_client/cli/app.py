@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from edge_client.cli.output import DISPLACED, Parser, PrintVersion, Subparsers, print_help
+from edge_client.cli.options import DISPLACED, Parser, PrintVersion, Subparsers, print_help
 from edge_client.system.plain_text import say
 from schemas.errors import ConfigError, EdgeError, in_full, nearest
 

@@ -1,4 +1,4 @@
-"""Options of verbs as rows of a table, and the checks of their values."""
+"""Options of verbs as rows of a table, the checks of their values, and the parser that takes them."""
 
 import argparse
 import math
@@ -7,11 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from edge_client.cli.output import Parser, Subparsers, print_help
 from edge_client.system.logging.setup import FORMAT_VARIABLE, FORMATS, LEVELS
+from edge_client.system.plain_text import say
 from schemas.bounds import MAX_SECONDS
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edge_client.security.trusted_key import TrustedKey
+    from edge_client.transport.broker_address import BrokerAddress
+
+Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 Bounds = Mapping[str, float]
 BOUNDS: Mapping[str, tuple[Callable[[float, float], bool], str]] = {
@@ -29,6 +36,68 @@ SECONDS_OR_0: Bounds = {"ge": 0, "le": MAX_SECONDS}
 HOURS: Bounds = {"gt": 0, "le": MAX_SECONDS / 3600}
 DAYS: Bounds = {"gt": 0, "le": MAX_SECONDS / 86_400}
 PORT: Bounds = {"ge": 0, "le": 65_535}
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that reports errors in one line with a remedy, as `ConfigError`."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise `ConfigError` for wrong arguments of this command or verb."""
+        verb = self.prog.partition(" ")[2]
+        where = f"{verb}: " if verb else ""
+        raise ConfigError(f"{where}{message}; {self.prog} --help says what there is")
+
+
+DISPLACED = "displaced"  # Attribute for words that followed an option and belong to the verb
+
+
+class OptionalAddress(argparse.Action):
+    """An option with an optional address; a KEY=VALUE word behind it is an override instead."""
+
+    def __init__(
+        self, option_strings: Sequence[str], dest: str, *, read: Callable[[str], Any] = str, **rest: Any
+    ) -> None:
+        super().__init__(option_strings, dest, nargs="?", **rest)
+        self._read = read
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Store the address, or leave the word to the verb."""
+        if isinstance(values, str) and "=" in values:
+            setattr(namespace, DISPLACED, [*getattr(namespace, DISPLACED, ()), values])
+            values = self.const
+        elif isinstance(values, str):
+            try:
+                values = self._read(values)
+            except argparse.ArgumentTypeError as error:
+                raise argparse.ArgumentError(self, str(error)) from None
+        setattr(namespace, self.dest, values)
+
+
+class PrintVersion(argparse.Action):
+    """`--version`."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        """Print the command's name and the package's version, and end."""
+        from edge_client.system.libraries import release
+
+        say(f"{parser.prog} {release('edge-federation') or 'of unknown version'}")
+        parser.exit()
+
+
+def print_help(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """Print the help of a command without a verb."""
+
+    def execute(_: argparse.Namespace) -> int:
+        parser.print_help()
+        return 0
+
+    return execute
 
 
 class Row:
@@ -172,7 +241,7 @@ def share(text: str) -> float:
 
 def device_name(text: str) -> str:
     # Imported here: it takes pydantic, for which a light start has no time.
-    from schemas.names import is_name
+    from schemas.base import is_name
 
     if not is_name(text):
         raise argparse.ArgumentTypeError(f"'{text}': 1 to 64 letters, digits, dots, dashes, underscores")
@@ -219,3 +288,17 @@ def tls_options(whose: str) -> tuple[Option, ...]:
         Option("--cert", Path, f"{whose} certificate (mqtts://)"),
         Option("--key", Path, f"{whose} private key (mqtts://)"),
     )
+
+
+def read_trust_option(args: argparse.Namespace) -> "TrustedKey | None":
+    """The key that `--trust` names, if any."""
+    from edge_client.security.trusted_key import read_trusted_key
+
+    return None if args.trust is None else read_trusted_key(args.trust)
+
+
+def read_broker_option(args: argparse.Namespace) -> "BrokerAddress":
+    """The broker that `--broker` names, with the files of `--ca`, `--cert` and `--key`."""
+    from edge_client.transport.broker_address import TlsFiles, parse_address
+
+    return parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from edge_client.data.classes import Names, in_order
 from edge_client.data.said_once import say_once
-from schemas.counted import format_count
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, format_count
 
 TRAINING = ("train", "training")
 TESTING = ("test", "testing", "validation", "val", "valid", "dev", "eval")  # the first that a root has

@@ -7,8 +7,7 @@ from edge_client.data.classes import misfit, misfit_of_numbers, numbers
 from edge_client.data.columns import column_misfit
 from edge_client.data.pictures.scale import scale_misfit
 from edge_client.data.shapes import fit_data, say_other_scale, shape_misfit
-from schemas.counted import format_count
-from schemas.errors import ConfigError, PeerError
+from schemas.errors import ConfigError, PeerError, format_count
 from schemas.messages import Task
 from schemas.values import Reason
 

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.dataset import Labels, Pixels
-from schemas.counted import format_count
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, format_count
 
 MAX_CLASSES = 100_000  # more are a mistake: each is an output of the model and a name in its file
 _AT_ONCE = 1024

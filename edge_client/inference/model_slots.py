@@ -22,9 +22,8 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from edge_client.storage.atomic_files import file_sha256, link_in_place, sync, write_synced
-from schemas.base import Frozen
+from schemas.base import Digest, Frozen
 from schemas.errors import EdgeError
-from schemas.names import Digest
 from schemas.security.manifest import SignedManifest, encode_manifest, manifest_path
 from schemas.values import Count, DeliveryVerdict, Fraction, Metrics, Text, Variant
 

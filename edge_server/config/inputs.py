@@ -7,8 +7,7 @@ from edge_client.models.inputs import InputRecord
 from edge_server.config.config import Config
 from edge_server.config.scaling import scaled_by
 from edge_server.config.sections import DataSettings
-from schemas.counted import format_count
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, format_count
 from schemas.values import Interpolation, ModelSpec, Preprocessing
 
 COLOURS = 3

@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, StringConstraints, model_validator
 
 from edge_client.transport.broker_address import is_loopback
-from schemas.base import Settings
-from schemas.names import Name
+from schemas.base import Name, Settings
 from schemas.values import Seconds
 
 # The sections `[home-assistant]` and `[sparkplug]` of a federation file.

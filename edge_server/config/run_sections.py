@@ -8,11 +8,10 @@ from pydantic import Field, model_validator
 
 from edge_server.config.board_profiles import profile
 from edge_server.strategy.weighting.claims import Claims
-from schemas.base import Settings
+from schemas.base import Name, Settings
 from schemas.bounds import MAX_SECONDS
 from schemas.errors import ConfigError, nearest
-from schemas.labels import parse_label, parse_where
-from schemas.names import Name
+from schemas.selectors import parse_label, parse_where
 from schemas.values import (
     LAST_ROUND,
     MAX_SITES,

@@ -6,8 +6,7 @@ from pydantic import Field, model_validator
 
 from edge_client.data.columns import arrange_figures, column_misfit, features_of
 from schemas.base import Settings
-from schemas.counted import format_count
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, format_count
 from schemas.values import MAX_NAME, ModelSpec, Preprocessing
 
 ColumnName = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]

@@ -17,7 +17,7 @@ from edge_server.config.scaling import ColumnName, Scaling
 from schemas import values
 from schemas.base import Settings, kebab
 from schemas.errors import ConfigError
-from schemas.labels import parse_where
+from schemas.selectors import parse_where
 from schemas.strategy import MAX_RANK, TrainingSettings
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.words import leading
-from schemas.counted import in_number
+from schemas.errors import in_number
 
 UNKNOWN = "-"
 PREFIXES = ("", "k", "M", "G", "T", "P")

@@ -17,8 +17,7 @@ from edge_server.coordinator.global_model import GlobalModel
 from edge_server.coordinator.validation.harm_sample import make_sample
 from edge_server.coordinator.validation.leave_one_out import Sample
 from edge_server.coordinator.validation.round_review import SAMPLES, Canary
-from schemas.counted import format_count
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, format_count
 from schemas.submodel import SubModelSpec
 from schemas.tensors.arrays import Arrays
 from schemas.values import Feature, Preprocessing

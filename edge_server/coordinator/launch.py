@@ -30,7 +30,7 @@ from edge_server.storage.records import Summary
 from edge_server.storage.service_folder import RUNS, run_name
 from edge_server.transport.broker.launch import running_broker
 from edge_server.transport.lease.keeper import LeaseKeeper
-from schemas.counted import format_count
+from schemas.errors import format_count
 
 if TYPE_CHECKING:
     from edge_server.coordinator.coordinator import Coordinator

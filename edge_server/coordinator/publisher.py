@@ -19,8 +19,8 @@ from edge_server.rounds.events import Publish, SendChunks
 from edge_server.transport.object_store import signed_urls
 from edge_server.transport.object_store.http_service import serve_objects
 from edge_server.transport.object_store.store import ObjectStore
+from schemas.base import site_of
 from schemas.messages import Message, encode_message
-from schemas.names import site_of
 from schemas.tensors.chunks import CHUNK_HEADER_BYTES, BlobRef
 from schemas.topics import Channel, SharedTopic, SiteTopic, StateTopic, device_topic
 

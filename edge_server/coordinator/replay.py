@@ -28,9 +28,9 @@ from edge_server.strategy.aggregation.updates import ClientUpdate, SummedArrays
 from edge_server.strategy.closing import close_round, load_state, whole_weights
 from edge_server.strategy.data_statistics import STATISTICS
 from edge_server.strategy.strategy import State, Strategy
+from schemas.base import site_of
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import Update
-from schemas.names import site_of
 from schemas.submodel import ChannelMap
 from schemas.tensors.files import FlatGroups, digest_of_tensors
 

@@ -6,7 +6,7 @@ from edge_server.rounds.fleet import Membership, OwnLabels
 from edge_server.rounds.openings import OpeningRules
 from edge_server.rounds.reputation import ReputationRules
 from edge_server.rounds.state import Buffering, RoundRules
-from schemas.labels import parse_where
+from schemas.selectors import parse_where
 
 
 def make_rules(config: Config) -> RoundRules:

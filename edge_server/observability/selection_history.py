@@ -17,7 +17,7 @@ from edge_server.storage.service_folder import ServiceFolder, default_service_fo
 from edge_server.strategy.explanations import DeviceChoice
 from schemas.base import Frozen
 from schemas.errors import ConfigError, nearest
-from schemas.labels import Where
+from schemas.selectors import Where
 
 Outcome = Literal["counted", "refused", "dropped", "under way", "not chosen"]
 

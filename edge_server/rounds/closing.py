@@ -11,7 +11,7 @@ from edge_server.rounds.planning import wait_for_devices
 from edge_server.rounds.quarantine import strike, strike_site
 from edge_server.rounds.rollback import TRIES, can_undo, request_rollback, vain_rollback_text
 from edge_server.rounds.state import Federation, Phase, Step, end
-from schemas.counted import format_count
+from schemas.errors import format_count
 from schemas.values import Reason
 
 RETRY_S = 2.0  # Seconds before an abandoned round is planned again; doubles with each abandonment

@@ -17,7 +17,7 @@ from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.quarantine import quarantine_end, quarantine_refusal, strike
 from edge_server.rounds.state import Federation, Phase, Step, with_participant
 from schemas import messages
-from schemas.counted import format_count
+from schemas.errors import format_count
 from schemas.security.manifest import Manifest
 from schemas.tensors.chunks import NO_CHUNKS, Chunk, ChunkSet
 from schemas.values import Eligibility, Reason

@@ -7,10 +7,10 @@ from typing import Generic, TypeVar
 
 from edge_server.rounds import newcomers as fresh
 from edge_server.rounds.newcomers import Newcomers
+from schemas.base import site_of
 from schemas.capabilities import Capability
-from schemas.labels import EVERY, Where, selectable
 from schemas.messages import Birth, Death, Update
-from schemas.names import site_of
+from schemas.selectors import EVERY, Where, selectable
 from schemas.values import CapabilityProfile, DataCard, Eligibility
 
 GIB = 1024**3

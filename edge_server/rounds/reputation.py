@@ -10,7 +10,7 @@ name, and a quarantine then protects the model, not the device.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from schemas.counted import format_count
+from schemas.errors import format_count
 from schemas.values import Reason
 
 ROLLED_BACK, FORGIVEN = "rolled-back", "forgiven"

@@ -7,9 +7,8 @@ from pydantic import Field
 
 from edge_client.data.classes import shorten_names
 from edge_server.config.units import bytes_text
-from schemas.base import Frozen
-from schemas.counted import format_count
-from schemas.names import Digest
+from schemas.base import Digest, Frozen
+from schemas.errors import format_count
 from schemas.values import ClassCounts, DeliveryVerdict, KeptFeatures, Personalisation
 
 BYTES = 4  # of a float32

@@ -15,9 +15,9 @@ from edge_server.storage.records import RoundRecord, Summary
 from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore
 from edge_server.strategy.closing import load_state, save_checkpoint
 from edge_server.strategy.strategy import State
+from schemas.base import is_name
 from schemas.errors import ConfigError, PeerError
 from schemas.messages.tasks import FIXED
-from schemas.names import is_name
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import AnyArray, Arrays
 from schemas.tensors.chunks import digest_of, encode_json

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import Field
 
-from schemas.base import Frozen
-from schemas.names import Name
+from schemas.base import Frozen, Name
 from schemas.submodel import Kept
 from schemas.values import Attempt, RoundNumber, Text
 

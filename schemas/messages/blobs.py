@@ -5,9 +5,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from schemas.base import Frozen
+from schemas.base import Digest, Frozen, Name
 from schemas.messages.message import Message, ServedMessage
-from schemas.names import Digest, Name
 from schemas.tensors.chunks import BlobRef
 from schemas.values import Attempt, Text
 

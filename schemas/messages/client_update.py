@@ -5,9 +5,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.base import Frozen
+from schemas.base import Frozen, Name
 from schemas.messages.message import Message
-from schemas.names import Name
 from schemas.security.client_release import Fit, PythonBound
 from schemas.security.manifest import SignedManifest
 from schemas.tensors.chunks import BlobRef

@@ -4,8 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from schemas.base import Frozen
-from schemas.names import Name
+from schemas.base import Frozen, Name
 from schemas.values import Attempt, Epoch, RoundNumber
 
 PROTOCOL = 1  # version of the protocol that this program writes

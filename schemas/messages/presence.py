@@ -6,10 +6,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from schemas import values
+from schemas.base import Digest, Labels, Name
 from schemas.capabilities import Capability
-from schemas.labels import Labels
 from schemas.messages.message import Message
-from schemas.names import Digest, Name
 
 
 class CertificateRequest(Message):

@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from schemas.base import Digest, Name
 from schemas.messages.message import Message
-from schemas.names import Digest, Name
 from schemas.values import Seconds, Text
 
 MAX_PART_CHARS = 24_000  # characters of an answer in one message; escaped in JSON they stay below 64 kB

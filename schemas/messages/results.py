@@ -5,10 +5,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.base import Frozen
+from schemas.base import Digest, Frozen, Name
 from schemas.errors import PeerError
 from schemas.messages.message import MAX_MESSAGE_BYTES, ServedMessage, TaskMessage
-from schemas.names import Digest, Name
 from schemas.security.manifest import SignedManifest
 from schemas.submodel import SubModelSpec
 from schemas.tensors.chunks import BlobRef

@@ -8,9 +8,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.base import Frozen
+from schemas.base import Frozen, Name
 from schemas.messages.message import Message
-from schemas.names import Name
 from schemas.security.manifest import SignedManifest
 from schemas.tensors.chunks import BlobRef
 from schemas.values import Count, Fraction, Metrics, Seconds, Text

@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from schemas.base import Name
 from schemas.messages.message import MAX_MESSAGE_BYTES, ServedMessage, TaskMessage
-from schemas.names import Name
 from schemas.security.secure_aggregation import MAX_COHORT, Key, Member, Sealed, Share
 from schemas.values import Attempt, RoundNumber
 

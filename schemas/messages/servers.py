@@ -4,9 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.base import Frozen
+from schemas.base import Frozen, Name
 from schemas.messages.message import Message, ServedMessage
-from schemas.names import Name
 from schemas.tensors.chunks import BlobRef
 from schemas.values import Epoch, Instance, RoundNumber, Text, UnixSeconds
 

@@ -9,9 +9,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.base import Frozen
+from schemas.base import Digest, Frozen, Name
 from schemas.messages.message import MAX_MESSAGE_BYTES, Message, ServedMessage
-from schemas.names import Digest, Name
 from schemas.strategy import Component
 from schemas.tensors.chunks import BlobRef, digest_of, encode_json
 from schemas.values import MAX_SITES, Attempt, Count, RoundNumber

@@ -7,11 +7,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, model_validator
 
-from schemas.base import Frozen
+from schemas.base import Frozen, Name
 from schemas.messages.blobs import Addresses, ObjectStoreTerms
 from schemas.messages.message import MAX_MESSAGE_BYTES, ServedMessage
 from schemas.messages.rollout import TrialTerms
-from schemas.names import Name
 from schemas.security.manifest import SignedManifest
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.statistics import StatisticsRequest

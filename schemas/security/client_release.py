@@ -12,8 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, StringConstraints
 
-from schemas.base import Frozen
-from schemas.names import Digest
+from schemas.base import Digest, Frozen
 from schemas.values import Bytes
 
 ANY = "any"

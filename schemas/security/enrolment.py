@@ -14,9 +14,8 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from schemas.base import Frozen
+from schemas.base import Digest, Frozen, Name
 from schemas.errors import ConfigError
-from schemas.names import Digest, Name
 from schemas.topics import CODE_ID_PATTERN
 from schemas.values import Pem, Text
 

@@ -12,9 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from schemas.base import Frozen
+from schemas.base import Digest, Frozen, Name
 from schemas.errors import PeerError
-from schemas.names import Digest, Name
 from schemas.submodel import SubModelSpec
 from schemas.values import Attempt, Reason, RoundNumber
 

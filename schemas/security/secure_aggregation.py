@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from schemas.base import Frozen
-from schemas.names import Name
+from schemas.base import Frozen, Name
 from schemas.submodel import SubModelSpec
 
 MIN_HOLDERS = 3  # in a sum over two devices, each learns the other's update

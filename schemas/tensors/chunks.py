@@ -15,9 +15,8 @@ from typing import TypeVar
 
 from pydantic import Field, ValidationError
 
-from schemas.base import Frozen
+from schemas.base import Digest, Frozen
 from schemas.errors import PeerError
-from schemas.names import Digest
 
 # Sets of chunk numbers as runs: chunks come in order, so that a blob of any size has few of them.
 

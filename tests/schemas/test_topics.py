@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paho.mqtt.client import topic_matches_sub as matches
 
+from schemas.base import NAME_PATTERN, is_name
 from schemas.errors import PeerError
-from schemas.names import NAME_PATTERN, is_name
 from schemas.topics import (
     SITE_CHANNELS,
     Channel,

@@ -11,8 +11,7 @@ from edge_client.data.example_store import ExampleStore
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp, NotGranted
 from edge_client.transport.mqtt_client import Link
-from schemas.counted import format_count
-from schemas.errors import ConfigError, PeerError
+from schemas.errors import ConfigError, PeerError, format_count
 
 log = logging.getLogger(__name__)
 

@@ -31,10 +31,9 @@ from edge_client.agent.offers.trial import (
 from edge_client.data.local import LocalData
 from edge_client.inference.quantization.selection import EXPORT_ALONE, VariantSettings
 from edge_client.inference.service.health import Health
-from schemas.base import Frozen
+from schemas.base import Digest, Frozen
 from schemas.messages import ModelOffer, ModelReport
 from schemas.messages.rollout import Cause, ModelMeasurement, Stage, TrialTerms
-from schemas.names import Digest
 from schemas.values import Variant
 
 CHANCE = 0.05  # Significance level: a loss that is likelier than this by chance does not count

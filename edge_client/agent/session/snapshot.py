@@ -9,10 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.base import Frozen
+from schemas.base import Frozen, Name
 from schemas.messages import Delivery, Task, TaskReply, Update
 from schemas.messages.tasks import StoredTask
-from schemas.names import Name
 from schemas.tensors.chunks import BlobRef
 from schemas.values import Attempt, Epoch, RoundNumber
 

@@ -7,8 +7,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import AT_LEAST_1, SECONDS, TRUST, Option, add_verb
-from edge_client.cli.output import Subparsers, print_json, print_table, read_trust_option
+from edge_client.cli.options import (
+    AT_LEAST_1,
+    SECONDS,
+    TRUST,
+    Option,
+    Subparsers,
+    add_verb,
+    read_trust_option,
+)
+from edge_client.system.plain_text import print_json, print_table
 
 if TYPE_CHECKING:
     from edge_client.inference.benchmark import BenchResult

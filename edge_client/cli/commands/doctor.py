@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli.app import DONE, FAILED
 from edge_client.cli.config_option import device_options
-from edge_client.cli.options import Option, add_verb
-from edge_client.cli.output import Subparsers, print_json, print_table, read_broker_option
+from edge_client.cli.options import Option, Subparsers, add_verb, read_broker_option
+from edge_client.system.plain_text import print_json, print_table
 
 if TYPE_CHECKING:
     from edge_client.cli.doctor.finding import Finding

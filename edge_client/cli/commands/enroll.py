@@ -5,9 +5,8 @@ import sys
 import time
 from pathlib import Path
 
-from edge_client.cli.options import SECONDS, Option, add_verb
-from edge_client.cli.output import Subparsers, print_json
-from edge_client.system.plain_text import say
+from edge_client.cli.options import SECONDS, Option, Subparsers, add_verb
+from edge_client.system.plain_text import print_json, say
 from schemas.errors import ConfigError
 
 EXAMPLES = """\

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.options import AT_LEAST_1, TRUST, Option, add_verb
-from edge_client.cli.output import Subparsers, print_json, print_table, read_trust_option
-from edge_client.system.plain_text import say
+from edge_client.cli.options import AT_LEAST_1, TRUST, Option, Subparsers, add_verb, read_trust_option
+from edge_client.system.plain_text import print_json, print_table, say
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -5,9 +5,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Option, add_verb
-from edge_client.cli.output import Subparsers, print_json
-from edge_client.system.plain_text import say
+from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.system.plain_text import print_json, say
 from schemas.errors import ConfigError, PeerError
 
 if TYPE_CHECKING:

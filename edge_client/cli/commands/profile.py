@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from edge_client.cli.config_option import device_options
-from edge_client.cli.options import SECONDS, Option, add_verb
-from edge_client.cli.output import Subparsers, print_json, print_table
+from edge_client.cli.options import SECONDS, Option, Subparsers, add_verb
+from edge_client.system.plain_text import print_json, print_table
 
 if TYPE_CHECKING:
     from edge_client.system.hardware.board import Board

@@ -7,10 +7,20 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import ABOVE_0, DAYS, SECONDS, Group, Option, add_verb, log_options, tls_options
-from edge_client.cli.output import Subparsers, print_json, read_broker_option
+from edge_client.cli.options import (
+    ABOVE_0,
+    DAYS,
+    SECONDS,
+    Group,
+    Option,
+    Subparsers,
+    add_verb,
+    log_options,
+    read_broker_option,
+    tls_options,
+)
 from edge_client.system.logging.setup import begin_log
-from edge_client.system.plain_text import say
+from edge_client.system.plain_text import print_json, say
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:

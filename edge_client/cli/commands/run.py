@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.config_option import device_options
-from edge_client.cli.options import add_verb, log_options
-from edge_client.cli.output import Subparsers, print_json, read_broker_option, read_trust_option
+from edge_client.cli.options import Subparsers, add_verb, log_options, read_broker_option, read_trust_option
 from edge_client.data.sources import SOURCES
 from edge_client.system.logging.setup import begin_log
+from edge_client.system.plain_text import print_json
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _settings(args: argparse.Namespace) -> "AgentSettings":
 
 def _address(args: argparse.Namespace) -> "BrokerAddress":
     """The broker's address, once names and certificate are valid; the log begins."""
-    from schemas.names import check_names
+    from schemas.base import check_names
 
     check_names(federation=args.federation, device_id=args.device_id)
     address = read_broker_option(args)
@@ -154,7 +154,7 @@ def _lock_state(args: argparse.Namespace) -> Path:
 
 
 def _labels(stated: list[str]) -> dict[str, str]:
-    from schemas.labels import MAX_LABELS, parse_label
+    from schemas.selectors import MAX_LABELS, parse_label
 
     labels = dict(parse_label(text) for text in stated)
     if len(labels) > MAX_LABELS:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli import options
-from edge_client.cli.output import Subparsers, print_json, read_broker_option, read_trust_option
+from edge_client.cli.options import Subparsers, read_broker_option, read_trust_option
 from edge_client.system.logging.setup import begin_log
-from edge_client.system.plain_text import say
+from edge_client.system.plain_text import print_json, say
 from edge_client.system.process_memory import share_one_heap
 from schemas.errors import ConfigError
 
@@ -153,7 +153,7 @@ def _health(source: "Source") -> "HealthWriter | None":
 def _mqtt_channel(args: argparse.Namespace, predictor: "Predictor") -> "MqttChannel | None":
     if args.broker is None:
         return None
-    from schemas.names import check_names
+    from schemas.base import check_names
 
     try:
         from edge_client.inference.service.mqtt import MqttChannel

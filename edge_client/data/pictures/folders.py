@@ -26,8 +26,7 @@ from edge_client.data.pictures.units import say_range
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import SHRUNK_TO, redrawn, shrunk
 from edge_client.data.source_options import number_option, options_of, whole_option
-from schemas.counted import format_count
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, format_count
 from schemas.values import PictureScale, Preprocessing
 
 log = logging.getLogger(__name__)

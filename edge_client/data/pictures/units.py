@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from edge_client.data.pictures.scale import scale_in_words
 from edge_client.data.said_once import say_once
-from schemas.counted import format_count
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, format_count
 from schemas.values import MIN_MAX, PictureScale
 
 FULL_RANGES = {

@@ -30,8 +30,7 @@ from edge_client.data.dataset import LabelledData, Pixels, make_labelled_data
 from edge_client.data.said_once import say_once
 from edge_client.data.sounds import sound_files
 from edge_client.data.source_options import number_option, options_of
-from schemas.counted import format_count
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, format_count
 from schemas.values import Preprocessing
 
 LABEL = "label"

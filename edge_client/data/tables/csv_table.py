@@ -24,8 +24,7 @@ from edge_client.data.changes import SETTLED_S, settles_at
 from edge_client.data.said_once import say_once
 from edge_client.data.tables.table import Row, Table
 from edge_client.data.tables.values import plain_numbers
-from schemas.counted import format_count
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, format_count
 
 DELIMITERS = {",": "','", ";": "';'", "\t": "a tab", "|": "'|'"}
 MAX_HEAD = 20  # most lines of remarks before the names of the columns

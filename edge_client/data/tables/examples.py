@@ -22,8 +22,7 @@ from edge_client.data.tables.plan import Column, TablePlan, TableRows
 from edge_client.data.tables.rows import Mask, read_rows
 from edge_client.data.tables.table import Table, first_row
 from edge_client.data.tables.values import as_text, gaps_in, is_truth, without_repeated_hours
-from schemas.counted import format_count
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, format_count
 from schemas.values import Feature, Preprocessing
 
 log = logging.getLogger(__name__)

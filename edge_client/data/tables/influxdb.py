@@ -15,8 +15,7 @@ from pathlib import Path
 from edge_client.data.source_options import names_in
 from edge_client.data.tables.series_rows import in_series, seconds_of, wide_rows
 from edge_client.data.tables.table import ROW, Row, Table
-from schemas.counted import format_count
-from schemas.errors import ConfigError, nearest
+from schemas.errors import ConfigError, format_count, nearest
 
 TIME, FIELD, VALUE = "_time", "_field", "_value"
 OF_QUERY = frozenset({"", "result", "table", "_start", "_stop"})  # columns about the query, which are no data

@@ -13,8 +13,7 @@ from edge_client.data.tables.plan import Column
 from edge_client.data.tables.values import Numbers, is_number, is_truth
 from edge_client.data.tasks.labels import MAX_WHOLE, classes_by_value
 from edge_client.data.validation import MAX_CLASSES, checked_labels
-from schemas.counted import format_count
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, format_count
 
 
 def rows_with_labels(

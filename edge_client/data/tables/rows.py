@@ -19,8 +19,7 @@ from edge_client.data.said_once import say_once
 from edge_client.data.tables import values
 from edge_client.data.tables.plan import Column, TablePlan, TableRows
 from edge_client.data.tables.table import Row, Table, header_of
-from schemas.counted import format_count
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, format_count
 from schemas.values import SkippedFiles
 
 BLOCK = 16_384  # rows that are converted at once

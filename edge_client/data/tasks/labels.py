@@ -8,8 +8,7 @@ import numpy as np
 from edge_client.data.classes import are_numbers
 from edge_client.data.dataset import LabelledData, Labels
 from edge_client.data.tasks.learning_task import LabelKind
-from schemas.counted import format_count
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, format_count
 
 MAX_WHOLE = 10  # distinct whole numbers, some negative, that are classes unless somebody says it
 

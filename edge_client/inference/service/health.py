@@ -14,8 +14,7 @@ from pydantic import Field, ValidationError
 
 from edge_client.inference.model_slots import Slots
 from edge_client.storage.atomic_files import write_synced
-from schemas.base import Frozen
-from schemas.names import Digest
+from schemas.base import Digest, Frozen
 from schemas.values import Count
 
 log = logging.getLogger(__name__)

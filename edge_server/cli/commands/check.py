@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Option, add_verb, tls_options
-from edge_client.cli.output import Subparsers, print_json, read_broker_option
-from edge_client.system.plain_text import say
+from edge_client.cli.options import Option, Subparsers, add_verb, read_broker_option, tls_options
+from edge_client.system.plain_text import print_json, say
 from edge_server.cli.commands.options import config_words
-from schemas.counted import format_count
+from schemas.errors import format_count
 
 if TYPE_CHECKING:
     from edge_server.config.config import Config

@@ -5,12 +5,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.options import Option, add_verb, add_verbs
-from edge_client.cli.output import Subparsers, print_json, print_table
-from edge_client.system.plain_text import say
+from edge_client.cli.options import Option, Subparsers, add_verb, add_verbs
+from edge_client.system.plain_text import print_json, print_result, print_rows, print_table, say
 from edge_server.cli.commands import client_rollout
 from edge_server.cli.commands.fleet.serve import SERVICE, add_service_verb, service_folder
-from edge_server.cli.output import print_result, print_rows
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_client.cli import options
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED
-from edge_client.cli.output import Subparsers, read_broker_option
+from edge_client.cli.options import Subparsers, read_broker_option
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.serve import SERVICE, service_folder

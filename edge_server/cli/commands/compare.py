@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED
-from edge_client.cli.options import AT_LEAST_1, Group, Option, add_verb, log_options
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import AT_LEAST_1, Group, Option, Subparsers, add_verb, log_options
 from edge_client.system.logging.setup import begin_log
-from edge_client.system.plain_text import say
+from edge_client.system.plain_text import print_rows, say
 from edge_server.cli.commands.fleet.backup import ended_by_sigterm
-from edge_server.cli.output import print_rows
-from schemas.counted import format_count
+from schemas.errors import format_count
 
 if TYPE_CHECKING:
     from edge_server.simulation.experiments.findings import Findings
@@ -164,7 +162,7 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _show(findings: "Findings", out: Path, output_format: str) -> None:
-    from edge_client.cli.output import print_table
+    from edge_client.system.plain_text import print_table
 
     if output_format == "json":
         say((out / "results.json").read_text(), end="")

@@ -2,10 +2,9 @@
 
 import argparse
 
-from edge_client.cli.options import Option, add_verb
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.system.plain_text import print_rows
 from edge_client.system.plugins import Registry
-from edge_server.cli.output import print_rows
 from schemas.errors import ConfigError, nearest
 
 EXAMPLES = """\

@@ -5,8 +5,7 @@ import signal
 import threading
 from pathlib import Path
 
-from edge_client.cli.options import Option, add_verb
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import Option, Subparsers, add_verb
 from edge_server.observability.dashboard.bind_address import DEFAULT_ADDRESS, parse_bind_address
 from edge_server.observability.dashboard.cli_option import DASHBOARD_TOKEN, print_address, token_of
 from schemas.errors import ConfigError

@@ -3,8 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import AT_LEAST_1, Option, add_verb
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import AT_LEAST_1, Option, Subparsers, add_verb
 from edge_server.cli.commands.options import BROKER_OPTIONS, RUN_OPTIONS, begin_run_log
 from edge_server.observability.dashboard.bind_address import DEFAULT_ADDRESS
 from edge_server.storage.service_folder import run_folder

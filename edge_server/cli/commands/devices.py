@@ -8,14 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.options import Option, add_verb
-from edge_client.cli.output import Subparsers, print_json, print_table
-from edge_client.system.plain_text import say
+from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.system.plain_text import print_json, print_rows, print_table, say
 from edge_server.cli.commands.fleet.inventory_options import open_inventory, where_option
 from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
-from edge_server.cli.output import print_rows
-from schemas.counted import format_count
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, format_count
 
 if TYPE_CHECKING:
     from edge_server.observability.device_totals import DeviceTotals
@@ -76,7 +73,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.config.units import bytes_text
     from edge_server.observability.device_totals import read_device_totals
     from edge_server.observability.selection_history import read_lineage
-    from schemas.labels import EVERY, parse_where
+    from schemas.selectors import EVERY, parse_where
 
     where, standings = parse_where(args.where or ""), read_device_totals(args.run)
     lineage = read_lineage(args.run, args.service)

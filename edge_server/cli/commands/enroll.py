@@ -7,15 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.options import add_verb, log_options
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import Subparsers, add_verb, log_options
 from edge_client.system.logging.setup import begin_log
-from edge_client.system.plain_text import say
+from edge_client.system.plain_text import print_result, say
 from edge_server.cli.commands.enroll_fleet import enrol_fleet, list_enrolled, read_rows
 from edge_server.cli.commands.enroll_issue import enter, stated_labels, trusted_key, write_code
 from edge_server.cli.commands.enroll_options import ENROLL_OPTIONS, check_options
 from edge_server.cli.commands.fleet.serve import with_served
-from edge_server.cli.output import print_result
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -8,10 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.output import print_json
-from edge_client.system.plain_text import say
+from edge_client.system.plain_text import print_json, print_rows, say
 from edge_server.cli.commands.enroll_issue import enter_device, has_inventory, trusted_key, write_code
-from edge_server.cli.output import print_rows
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ def read_rows(args: argparse.Namespace, folder: Path) -> "list[FleetRow]":
     from edge_server.security.identity.fleet_enrolment import issued_already
     from edge_server.security.identity.settings import FILE
     from edge_server.storage.inventory.fleet_file import read_fleet_file
-    from schemas.names import is_of_site
+    from schemas.base import is_of_site
 
     if args.device is not None or args.gateway:
         raise ConfigError("the file names the devices", key="--from", remedy="leave DEVICE and --gateway out")

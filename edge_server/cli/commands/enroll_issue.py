@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def check_labels(args: argparse.Namespace) -> None:
     """Check `--label` and `--note`; raises `ConfigError`."""
     from edge_server.storage.inventory.records import checked_note
-    from schemas.labels import MAX_LABELS
+    from schemas.selectors import MAX_LABELS
 
     labels = stated_labels(args)
     if len(labels) > MAX_LABELS:
@@ -36,7 +36,7 @@ def check_labels(args: argparse.Namespace) -> None:
 
 def stated_labels(args: argparse.Namespace) -> dict[str, str]:
     """The labels of `--label`."""
-    from schemas.labels import parse_label
+    from schemas.selectors import parse_label
 
     return dict(parse_label(text) for text in args.label)
 

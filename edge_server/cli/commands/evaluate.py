@@ -2,8 +2,7 @@
 
 import argparse
 
-from edge_client.cli.options import Option, add_verb
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import Option, Subparsers, add_verb
 from edge_server.cli.commands.asking import ASKING, ask, load_asking
 from edge_server.cli.commands.options import begin_run_log
 from edge_server.storage.service_folder import run_folder

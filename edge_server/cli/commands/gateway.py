@@ -5,8 +5,7 @@ import logging
 import sys
 from pathlib import Path
 
-from edge_client.cli.options import Option, add_verb, log_options
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import Option, Subparsers, add_verb, log_options
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.options import BROKER_OPTIONS
@@ -58,7 +57,7 @@ def execute(args: argparse.Namespace) -> int:
     )
     from edge_server.coordinator.launch import broker_address, stopped_by_signals
     from edge_server.coordinator.run_start import lock_folder
-    from schemas.names import check_names
+    from schemas.base import check_names
 
     check_names(federation=args.federation, site=args.site)
     begin_log(args, level=logging.WARNING, federation=args.federation)

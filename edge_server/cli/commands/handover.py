@@ -7,8 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from edge_client.cli.options import Option, add_verb
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import Option, Subparsers, add_verb
 from edge_client.system.plain_text import say
 
 EXAMPLES = """\

@@ -5,10 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edge_client.cli.options import Option, add_verb
-from edge_client.cli.output import Subparsers
-from edge_client.system.plain_text import say
-from edge_server.cli.output import print_result
+from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.system.plain_text import print_result, say
 from schemas.errors import ConfigError
 
 EXAMPLES = """\
@@ -67,7 +65,7 @@ class Question:
 
 
 def _name(answer: str) -> str:
-    from schemas.names import is_name
+    from schemas.base import is_name
 
     if not is_name(answer):
         raise ConfigError(

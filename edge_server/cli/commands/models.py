@@ -7,13 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Option, add_verb, add_verbs
-from edge_client.cli.output import Subparsers, print_json
-from edge_client.system.plain_text import say
+from edge_client.cli.options import Option, Subparsers, add_verb, add_verbs
+from edge_client.system.plain_text import print_json, print_result, print_rows, say
 from edge_server.cli.commands.fleet.serve import SERVICE
-from edge_server.cli.output import print_result, print_rows
 from edge_server.storage.service_folder import RUNS
-from schemas.counted import format_count
+from schemas.errors import format_count
 
 if TYPE_CHECKING:
     from edge_server.releases.registry.registry import Registry

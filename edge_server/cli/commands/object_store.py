@@ -6,8 +6,7 @@ import signal
 import threading
 from pathlib import Path
 
-from edge_client.cli.options import HOURS, Option, add_verb, log_options
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import HOURS, Option, Subparsers, add_verb, log_options
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
 from schemas.errors import ConfigError

@@ -4,9 +4,8 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from edge_client.cli.options import add_verb
-from edge_client.cli.output import Subparsers, print_json, print_table
-from edge_client.system.plain_text import say
+from edge_client.cli.options import Subparsers, add_verb
+from edge_client.system.plain_text import print_json, print_table, say
 
 EXAMPLES = """\
 A recipe is a short TOML file that names components. Use one with `recipe = "attending"` in a federation file,

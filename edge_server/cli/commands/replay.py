@@ -5,9 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from edge_client.cli.app import DONE, FAILED
-from edge_client.cli.options import Option, add_verb
-from edge_client.cli.output import Subparsers, print_json
-from edge_client.system.plain_text import say
+from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.system.plain_text import print_json, say
 
 EXAMPLES = """\
 Aggregates every closed round again from the journal and the updates in the run folder, and compares the

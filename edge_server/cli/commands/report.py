@@ -3,9 +3,8 @@
 import argparse
 from pathlib import Path
 
-from edge_client.cli.options import Option, add_verb
-from edge_client.cli.output import Subparsers, print_json
-from edge_client.system.plain_text import say
+from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.system.plain_text import print_json, say
 from edge_server.cli.commands.fleet.inventory_options import where_option
 
 EXAMPLES = """\
@@ -43,7 +42,7 @@ def register(verbs: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     from edge_server.observability.report.report import publish_report
-    from schemas.labels import parse_where
+    from schemas.selectors import parse_where
 
     form = None if args.format == "table" else args.format
     text, paths = publish_report(args.runs, form=form, out=args.out, where=parse_where(args.where or ""))

@@ -5,11 +5,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import AT_LEAST_1, Option, add_verb
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import AT_LEAST_1, Option, Subparsers, add_verb
+from edge_client.system.plain_text import print_result
 from edge_server.cli.commands.enroll_options import AUTHORITY
 from edge_server.cli.commands.fleet.serve import SERVICE, with_served
-from edge_server.cli.output import print_result
 
 if TYPE_CHECKING:
     from edge_server.security.identity.authority import Authority

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli import options
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import Subparsers
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.inventory_options import where_option
@@ -270,7 +270,7 @@ def _rules(args: argparse.Namespace) -> "RolloutRules":
 def rules_of(args: argparse.Namespace, terms: "TrialTerms | UpdateTerms") -> "RolloutRules":
     """The rules that the options for groups and pace say."""
     from edge_server.releases.rollout.rules import RolloutRules
-    from schemas.labels import parse_where
+    from schemas.selectors import parse_where
 
     return RolloutRules(
         canary=args.canary,

@@ -4,8 +4,7 @@ import argparse
 import sys
 
 from edge_client.cli.app import INTERRUPTED
-from edge_client.cli.options import Option, add_verb
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import Option, Subparsers, add_verb
 from edge_client.system.plain_text import say
 from edge_server.cli.commands import options
 from edge_server.cli.commands.fleet.serve import SERVICE

@@ -4,9 +4,8 @@ import argparse
 import json
 from pathlib import Path
 
-from edge_client.cli.options import Option, add_verb
-from edge_client.cli.output import Subparsers, print_json
-from edge_client.system.plain_text import say
+from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.system.plain_text import print_json, say
 
 EXAMPLES = """\
 examples:

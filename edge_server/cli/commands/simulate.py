@@ -4,8 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from edge_client.cli.options import Option, add_verb
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import Option, Subparsers, add_verb
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.options import RUN_OPTIONS, begin_run_log, config_words, overrides_of
 from edge_server.storage.service_folder import run_folder

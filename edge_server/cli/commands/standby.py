@@ -4,8 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from edge_client.cli.options import Option, add_verb
-from edge_client.cli.output import Subparsers, read_broker_option
+from edge_client.cli.options import Option, Subparsers, add_verb, read_broker_option
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.options import FINAL_REGISTRY, SERVER_BROKER, WATCHING, begin_run_log
 

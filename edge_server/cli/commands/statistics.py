@@ -3,8 +3,7 @@
 import argparse
 
 from edge_client.cli.app import FAILED
-from edge_client.cli.options import add_verb
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import Subparsers, add_verb
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.asking import ASKING, ask, load_asking
 from edge_server.cli.commands.options import begin_run_log

@@ -13,7 +13,7 @@ from edge_server.rounds.events import Note
 from edge_server.rounds.gateway import events
 from edge_server.rounds.gateway.state import Gateway
 from edge_server.storage.gateway_journal import GatewayJournal
-from schemas.counted import format_count
+from schemas.errors import format_count
 from schemas.messages import Birth, Death, FederationEnd, RoundAnnouncement, SiteTerms
 
 MB = 1_000_000

@@ -5,9 +5,9 @@ from edge_server.rounds.gateway import events
 from edge_server.rounds.gateway.state import Gateway
 from edge_server.transport.broker_connection import check_sender
 from schemas import messages
+from schemas.base import is_of_site
 from schemas.errors import PeerError
 from schemas.messages.remote import DiagnosticAnswer
-from schemas.names import is_of_site
 from schemas.tensors.chunks import decode_chunk
 from schemas.topics import Channel, DeviceTopic, SiteTopic, StateTopic, parse_topic
 from schemas.values import Reason

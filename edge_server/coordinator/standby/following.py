@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import Receiving, TransferCommand
-from schemas.base import Frozen
+from schemas.base import Digest, Frozen
 from schemas.messages import StandbyEntry
-from schemas.names import Digest
 from schemas.tensors.chunks import BlobRef, Chunk
 
 Value = None | int | float | str

@@ -7,7 +7,7 @@ from edge_server.fleet.actions.action import Args, Change, Desk
 from edge_server.fleet.alerts.store import AlertStore
 from edge_server.fleet.people.values import Actor
 from schemas.errors import ConfigError
-from schemas.labels import parse_where
+from schemas.selectors import parse_where
 
 KINDS = ("device", "job", "run")
 

@@ -9,8 +9,8 @@ from edge_server.fleet.settings.service import ServedFederation
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.inventory.records import InventoryDevice
 from schemas.errors import ConfigError, EdgeError
-from schemas.labels import checked_key, parse_label, parse_where
 from schemas.messages.remote import Diagnostic
+from schemas.selectors import checked_key, parse_label, parse_where
 
 
 def set_labels(desk: Desk, args: Args, actor: Actor, now: float) -> Change:

@@ -14,7 +14,7 @@ from edge_server.fleet.queue.schedule import parse_schedule
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.open import check_signed
 from schemas.errors import ConfigError
-from schemas.labels import parse_where
+from schemas.selectors import parse_where
 
 WITHDRAW = "--withdraw"
 

@@ -5,9 +5,9 @@ from edge_server.fleet.people import passwords
 from edge_server.fleet.people.lockout import USER_RULES
 from edge_server.fleet.people.login import USER
 from edge_server.fleet.people.values import Actor, ApiToken, Role, User
+from schemas.base import is_name
 from schemas.errors import ConfigError, nearest
-from schemas.labels import parse_where
-from schemas.names import is_name
+from schemas.selectors import parse_where
 
 DAY_S = 86_400.0
 MAX_DAYS = 3650.0

@@ -9,7 +9,7 @@ from pydantic import Field
 from edge_server.fleet.alerts.rules import Key
 from edge_server.fleet.settings.alert_kinds import Severity
 from schemas.base import Frozen
-from schemas.labels import parse_where
+from schemas.selectors import parse_where
 
 
 class Phase(StrEnum):

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from edge_server.fleet.backup.sealing import Seal
-from schemas.base import Frozen
-from schemas.names import Digest
+from schemas.base import Digest, Frozen
 
 FORMAT = 1
 

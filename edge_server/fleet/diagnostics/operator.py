@@ -16,7 +16,7 @@ from edge_server.fleet.diagnostics.inquiry import Inquired, Inquiry, Terms
 from edge_server.transport.broker_connection import BrokerConnection, check_sender
 from schemas import messages
 from schemas.errors import EdgeError, PeerError
-from schemas.labels import Where, selectable
+from schemas.selectors import Where, selectable
 from schemas.topics import Channel, DeviceTopic, SiteTopic, device_topic, operator_filters
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Any
 from edge_server.config.measures import parse_digits
 from edge_server.storage.inventory.records import InventoryDevice
 from schemas.errors import ConfigError, nearest
-from schemas.labels import Where, parse_where
+from schemas.selectors import Where, parse_where
 
 Json = dict[str, Any]
 MAX_ROWS = 500

@@ -28,7 +28,7 @@ from edge_server.storage.audit_log import AuditEntry
 from edge_server.storage.inventory.inventory import DeviceReader, Inventory
 from edge_server.storage.inventory.records import InventoryDevice
 from edge_server.storage.service_folder import ServiceFolder
-from schemas.labels import parse_where
+from schemas.selectors import parse_where
 
 # The lists of what the service does: jobs, rollouts, alerts.
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edge_server.fleet.people.values import Role, rank
-from schemas.names import is_name
+from schemas.base import is_name
 
 
 def role_of_claims(claims: Mapping[str, Any], claim: str, roles: Mapping[str, Role]) -> Role | None:

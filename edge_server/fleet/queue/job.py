@@ -7,9 +7,8 @@ from typing import Annotated, Any
 from pydantic import Field, StringConstraints, ValidationError
 
 from edge_server.fleet.queue.schedule import Schedule
-from schemas.base import Frozen
+from schemas.base import Frozen, Name
 from schemas.errors import ConfigError
-from schemas.names import Name
 
 RUN = "run"  # The action of a federation file; all others are fleet actions
 

@@ -12,7 +12,7 @@ from edge_server.fleet.queue.turns import take_turns
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.inventory.records import InventoryDevice
 from edge_server.storage.service_folder import ServiceFolder
-from schemas.labels import parse_where
+from schemas.selectors import parse_where
 
 SHOWN_RUNS = 10
 ROLLOUT = "rollout"  # The action of jobs that run `edge-server rollout`

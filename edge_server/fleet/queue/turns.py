@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from edge_server.fleet.queue.job import Job, JobRun, RunPhase, Wanted
 from edge_server.fleet.queue.state import DevicesOfJob, Fleet, Queue
-from schemas.counted import format_count
+from schemas.errors import format_count
 
 NO_DEVICES = DevicesOfJob()
 

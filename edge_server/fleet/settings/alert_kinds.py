@@ -9,7 +9,7 @@ from edge_client.security.identity.validity import format_utc
 from edge_server.config import measures
 from edge_server.config.units import bytes_text, clean, duration_text
 from edge_server.storage.inventory.records import InventoryDevice
-from schemas.labels import EVERY, Where
+from schemas.selectors import EVERY, Where
 
 Severity = Literal["info", "warning", "critical"]
 

@@ -18,10 +18,9 @@ from pydantic import (
 from edge_server.config.measures import parse_duration
 from edge_server.config.object_store import PREFIX_PATTERN
 from edge_server.fleet.settings.alert_kinds import RULE_KINDS, Rule, Severity
-from schemas.base import Settings
+from schemas.base import Name, Settings
 from schemas.errors import ConfigError, nearest
-from schemas.labels import parse_where
-from schemas.names import Name
+from schemas.selectors import parse_where
 
 
 def _seconds(value: object) -> object:

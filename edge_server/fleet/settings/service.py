@@ -10,10 +10,9 @@ from edge_client.transport.broker_address import SECURE, BrokerAddress, TlsFiles
 from edge_server.config.errors import explain
 from edge_server.fleet.settings.alerts import AlertSettings
 from edge_server.fleet.settings.page import PageSettings
-from schemas.base import Settings
+from schemas.base import Name, Settings
 from schemas.bounds import MAX_SECONDS
 from schemas.errors import ConfigError
-from schemas.names import Name
 
 
 class MetricsSettings(Settings):

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Option
-from edge_client.cli.output import OptionalAddress
+from edge_client.cli.options import Option, OptionalAddress
 from edge_server.observability.dashboard.bind_address import (
     DEFAULT_ADDRESS,
     TOKEN_VARIABLE,

@@ -23,7 +23,7 @@ from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 from edge_server.storage.run_files import read_run_files
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import EdgeError
-from schemas.labels import EVERY, Where, selectable
+from schemas.selectors import EVERY, Where, selectable
 
 NAME = "made.json"
 

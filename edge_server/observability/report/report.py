@@ -29,7 +29,7 @@ from edge_server.observability.terminal.tables import epsilon_text
 from edge_server.storage.records import Summary, TrainedShare
 from edge_server.storage.run_folder import run_title
 from schemas.errors import ConfigError
-from schemas.labels import EVERY, Where
+from schemas.selectors import EVERY, Where
 
 NAME, MARKDOWN = "report.html", "report.md"
 

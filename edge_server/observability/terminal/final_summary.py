@@ -14,7 +14,7 @@ from edge_server.observability.snapshot import DeviceView, Snapshot
 from edge_server.observability.terminal import tables
 from edge_server.observability.terminal.tables import add_numbers, plain_table
 from edge_server.storage.records import DeviceRecord, Summary
-from schemas.counted import format_count
+from schemas.errors import format_count
 
 MANY_DEVICES = 20  # Fleets with more devices are shown as counts by tier
 

@@ -10,7 +10,7 @@ from edge_client.data.tasks.words import leading
 from edge_server.config import units
 from edge_server.observability import figures
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
-from schemas.counted import format_count
+from schemas.errors import format_count
 
 LAST_ROUNDS = 20  # Rounds in the final table; earlier rounds are in `history.jsonl` and in the report
 LINK_BYTES = "down, up: bytes over the device's own link, with broadcasts; in rounds, bytes of the server"

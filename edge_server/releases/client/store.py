@@ -16,8 +16,8 @@ from edge_client.security.trusted_key import read_trusted_key
 from edge_client.storage.atomic_files import file_sha256, write_synced
 from edge_client.storage.client_archive import DamagedArchive, read_release
 from edge_server.releases.database import ROLLOUT_TABLES, open_database
+from schemas.base import is_name
 from schemas.errors import ConfigError, PeerError, nearest
-from schemas.names import is_name
 from schemas.security.client_release import ClientRelease
 from schemas.security.manifest import SignedManifest, decode_manifest, encode_manifest, manifest_path
 from schemas.tensors.chunks import BlobRef

@@ -6,8 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from edge_server.storage.records import StartedFrom
-from schemas.base import Frozen
-from schemas.names import Digest, Name
+from schemas.base import Digest, Frozen, Name
 from schemas.values import Fraction, Metrics
 
 Milliseconds = Annotated[float, Field(ge=0)]

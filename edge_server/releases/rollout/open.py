@@ -19,8 +19,8 @@ from edge_server.rounds.fleet import Membership
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
-from schemas.labels import parse_where
 from schemas.security.manifest import decode_manifest, manifest_path
+from schemas.selectors import parse_where
 from schemas.tensors.chunks import BlobRef
 
 

@@ -7,10 +7,9 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from edge_server.releases.rollout.target import TargetStatus
-from schemas.base import Frozen
+from schemas.base import Frozen, Name
 from schemas.messages.client_update import UpdateTerms
 from schemas.messages.rollout import TrialTerms
-from schemas.names import Name
 from schemas.values import Fraction, Seconds
 
 SIZE_PATTERN = r"^(?:100|[1-9]?[0-9])(?:\.[0-9]+)?%$|^[1-9][0-9]{0,6}$"

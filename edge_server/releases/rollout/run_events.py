@@ -15,7 +15,7 @@ from edge_server.storage.event_list.recorder import EventRecorder
 from edge_server.storage.records import Summary
 from edge_server.storage.run_folder import RunFolder
 from edge_server.storage.service_folder import ServiceFolder
-from schemas.counted import format_count
+from schemas.errors import format_count
 
 
 def changes(before: Rollout | None, after: Rollout) -> Iterator[Note]:

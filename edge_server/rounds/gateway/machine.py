@@ -11,9 +11,9 @@ from dataclasses import replace
 from edge_server.rounds.gateway import downloads, events, sums, uploads
 from edge_server.rounds.gateway.state import Gateway, Step, without_upload
 from schemas import messages
+from schemas.base import is_of_site
 from schemas.errors import PeerError
 from schemas.messages.message import ServedMessage
-from schemas.names import is_of_site
 from schemas.values import Reason
 
 MISSED_S = 20.0  # Seconds after its start in which a gateway waits for the devices that were there before

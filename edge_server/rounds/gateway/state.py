@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from edge_client.transport.chunk_transfer import Receiving
 from edge_server.rounds.gateway.events import Command
 from edge_server.rounds.participant import Participant
+from schemas.base import is_of_site, site_of
 from schemas.messages import Birth, SiteSum, SiteTerms, SumRequest, Task, Update
-from schemas.names import is_of_site, site_of
 
 Chunks = frozenset[int]
 

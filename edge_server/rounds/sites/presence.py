@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import Command, Note, SendTerms
 from edge_server.rounds.fleet import Fleet
+from schemas.base import is_of_site, site_of
 from schemas.messages import Birth, Death, SiteBirth, SiteDeath
-from schemas.names import is_of_site, site_of
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Which names an authority may sign."""
 
 from edge_server.security.identity.authority import RESERVED, Authority
+from schemas.base import is_name, is_of_site, site_of
 from schemas.errors import ConfigError
-from schemas.names import is_name, is_of_site, site_of
 
 
 def check_device_name(name: str) -> None:

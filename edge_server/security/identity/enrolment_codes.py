@@ -11,10 +11,9 @@ from edge_client.security.identity.certificates import key_pem, new_key
 from edge_client.security.identity.private_files import write_private
 from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.certificates import client_certificate
-from schemas.base import Frozen
+from schemas.base import Digest, Frozen, Name
 from schemas.errors import PeerError
 from schemas.messages import CertificateRequest
-from schemas.names import Digest, Name
 from schemas.security.enrolment import SECRET_BYTES, CodeId, EnrolmentCode, proof_key, proves, request_proof
 from schemas.values import Pem, Reason
 

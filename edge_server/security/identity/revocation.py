@@ -6,8 +6,7 @@ from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.enrolment_codes import withdraw_codes
 from edge_server.security.identity.eviction import copy_revocation_list, evict, reload_broker
 from edge_server.security.identity.mosquitto import REVOKED
-from schemas.counted import format_count
-from schemas.errors import ConfigError, nearest
+from schemas.errors import ConfigError, format_count, nearest
 
 
 @dataclass(frozen=True)

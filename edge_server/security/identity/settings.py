@@ -10,9 +10,8 @@ from pydantic import Field, ValidationError
 
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles
 from edge_server.config.errors import explain
-from schemas.base import Settings
+from schemas.base import Name, Settings
 from schemas.errors import ConfigError
-from schemas.names import Name
 
 
 def service_broker_address(

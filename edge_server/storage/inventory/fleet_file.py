@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from edge_server.storage.inventory.records import checked_note
+from schemas.base import is_name
 from schemas.errors import ConfigError, nearest
-from schemas.labels import MAX_LABELS, checked_key, checked_value, parse_label
-from schemas.names import is_name
+from schemas.selectors import MAX_LABELS, checked_key, checked_value, parse_label
 
 LABEL = "label."  # Beginning of a column for one label: `label.site`
 WRITTEN = ("device", "federation", "labels", "note", "data", "enrolled-at", "replaces", "removed-at")

@@ -24,7 +24,7 @@ from edge_server.storage.inventory.rows import (
 )
 from edge_server.storage.sqlite_file import SqliteFile
 from schemas.errors import ConfigError, nearest
-from schemas.labels import EVERY, MAX_LABELS, Where, checked_key, checked_value
+from schemas.selectors import EVERY, MAX_LABELS, Where, checked_key, checked_value
 
 if TYPE_CHECKING:
     from schemas.messages import Birth, Death, Telemetry

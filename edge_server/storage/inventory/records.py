@@ -6,10 +6,9 @@ from typing import Any
 
 from pydantic import Field
 
-from schemas.base import Frozen
+from schemas.base import Frozen, Labels, Name
 from schemas.errors import ConfigError
-from schemas.labels import Labels, selectable
-from schemas.names import Name
+from schemas.selectors import selectable
 from schemas.values import BoardState, DriftFinding, SkippedFiles, UnixSeconds
 
 

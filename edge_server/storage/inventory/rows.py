@@ -8,7 +8,7 @@ from typing import Any
 from edge_server.storage.inventory.fleet_file import FleetRow
 from edge_server.storage.inventory.records import Change, InventoryDevice
 from schemas.errors import ConfigError
-from schemas.labels import MAX_LABELS, selectable
+from schemas.selectors import MAX_LABELS, selectable
 
 _JSON = frozenset({"own_labels", "stated_labels", "versions", "board", "drift", "skipped", "shown"})
 _FIELDS = tuple(InventoryDevice.model_fields)

@@ -13,11 +13,11 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.object_store import http as over_http
 from edge_client.transport.object_store.http import HttpClient
 from edge_server.transport.object_store.signed_urls import UrlSigner
+from schemas.base import NAME_PATTERN
 from schemas.errors import PeerError
 from schemas.messages import Task, TrainTask, Update, encode_message
 from schemas.messages.blobs import Addresses
 from schemas.messages.blobs import ObjectStoreTerms as Terms
-from schemas.names import NAME_PATTERN
 from schemas.tensors.chunks import BlobRef
 
 _NAME, _DIGEST = NAME_PATTERN.strip("^$"), "[0-9a-f]{64}"

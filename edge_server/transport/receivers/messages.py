@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from schemas.base import Frozen
-from schemas.names import Name
+from schemas.base import Frozen, Name
 from schemas.tensors.chunks import BlobRef
 
 

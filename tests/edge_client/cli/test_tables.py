@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from edge_client.cli.output import print_table
+from edge_client.system.plain_text import print_table
 from edge_server.cli.main import main
 
 

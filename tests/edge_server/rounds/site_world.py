@@ -20,6 +20,7 @@ from edge_server.rounds.gateway import machine as gateways
 from edge_server.rounds.gateway.state import Gateway
 from edge_server.rounds.machine import RoundRules
 from edge_server.rounds.sites.presence import Sites
+from schemas.base import is_of_site, site_of
 from schemas.messages import (
     Birth,
     Death,
@@ -32,7 +33,6 @@ from schemas.messages import (
     TrainTask,
     Update,
 )
-from schemas.names import is_of_site, site_of
 from schemas.tensors.chunks import BlobRef, Chunk
 from schemas.values import Reason, TrainingMetrics
 from tests.edge_server.rounds.world import FEDERATION, RUN, Disk, Node, World

@@ -5,7 +5,7 @@ from dataclasses import replace
 from edge_server.rounds.events import LabelsChanged, PlanRound, RoundClosed, Started
 from edge_server.rounds.fleet import Fleet, Membership
 from edge_server.rounds.machine import Federation, Phase
-from schemas.labels import parse_where
+from schemas.selectors import parse_where
 from tests.edge_server.rounds.by_hand import Run, of, started
 from tests.edge_server.rounds.test_exclusions import reasons
 from tests.edge_server.rounds.test_fleet import birth

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.options import Option, add_verb, add_verbs
-from edge_client.cli.output import Subparsers, print_json, print_table
+from edge_client.cli.options import Option, Subparsers, add_verb, add_verbs
 from edge_client.security.identity.validity import format_utc
-from edge_client.system.plain_text import say
+from edge_client.system.plain_text import print_json, print_result, print_table, say
 from edge_server.cli.commands.fleet.serve import SERVICE, add_service_verb, service_folder
 from edge_server.cli.commands.fleet.users import open_desk, perform_here
-from edge_server.cli.output import print_result
 
 if TYPE_CHECKING:
     from edge_server.fleet.alerts.alert import Acknowledgement, Alert, Silence
@@ -195,7 +193,7 @@ def silence(args: argparse.Namespace) -> int:
 def _begin(args: argparse.Namespace, store: "AlertStore", audit: Path) -> int:
     from edge_server.config.measures import parse_duration
     from edge_server.storage import audit_log
-    from schemas.labels import parse_where
+    from schemas.selectors import parse_where
 
     where, now, who = str(parse_where(args.where)), time.time(), audit_log.local_user()
     until = now + parse_duration(args.lasts)

@@ -69,7 +69,7 @@ def ask(
 ) -> "dict[str, Inquired]":
     """Ask the named devices, and the connected ones that the selector chooses."""
     from edge_server.fleet.diagnostics.operator import OperatorConnection, Selection
-    from schemas.labels import parse_where
+    from schemas.selectors import parse_where
 
     folder = _folder(args)
     federation, address = _broker(args, folder)

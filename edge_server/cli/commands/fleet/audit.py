@@ -6,11 +6,10 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Option, add_verb
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.system.plain_text import print_result, print_rows
 from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
 from edge_server.cli.commands.fleet.users import day_text
-from edge_server.cli.output import print_result, print_rows
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:

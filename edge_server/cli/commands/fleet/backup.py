@@ -8,12 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Group, Option, add_verb
-from edge_client.cli.output import Subparsers, print_json, print_table
-from edge_client.system.plain_text import say
+from edge_client.cli.options import Group, Option, Subparsers, add_verb
+from edge_client.system.plain_text import print_json, print_result, print_table, say
 from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
-from edge_server.cli.output import print_result
-from schemas.counted import format_count
+from schemas.errors import format_count
 
 if TYPE_CHECKING:
     from edge_server.fleet.backup.chain import Chain

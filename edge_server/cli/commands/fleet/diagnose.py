@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from edge_client.cli.options import Option, add_verb, device_name
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import Option, Subparsers, add_verb, device_name
+from edge_client.system.plain_text import print_result
 from edge_server.cli.commands.fleet.asking_devices import ANSWERS, ASKING, age, answer_of, write_whole
-from edge_server.cli.output import print_result
 
 EXAMPLES = f"""\
 examples:

@@ -5,9 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Option, add_verb, device_name
-from edge_client.cli.output import Subparsers, print_json, print_table
-from edge_client.system.plain_text import say
+from edge_client.cli.options import Option, Subparsers, add_verb, device_name
+from edge_client.system.plain_text import print_json, print_table, say
 from edge_server.cli.commands.fleet.asking_devices import ANSWERS, ASKING, as_document, ask
 from edge_server.fleet.diagnostics.answers import findings_of, safe, why_none
 

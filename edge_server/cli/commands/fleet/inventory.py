@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Option, add_verbs
-from edge_client.cli.output import Subparsers, print_json
-from edge_client.system.plain_text import say
+from edge_client.cli.options import Option, Subparsers, add_verbs
+from edge_client.system.plain_text import print_json, print_result, say
 from edge_server.cli.commands.fleet.inventory_options import (
     add_inventory_verb,
     names_text,
@@ -17,7 +16,6 @@ from edge_server.cli.commands.fleet.inventory_options import (
     where_option,
 )
 from edge_server.cli.commands.fleet.inventory_removal import add_remove, add_replace
-from edge_server.cli.output import print_result
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -107,7 +105,7 @@ def _device_and_words(args: argparse.Namespace) -> tuple[str | None, list[str]]:
 
 
 def _change(word: str) -> tuple[str, str | None]:
-    from schemas.labels import checked_key, parse_label
+    from schemas.selectors import checked_key, parse_label
 
     if word.endswith("-") and "=" not in word:
         return checked_key(word[:-1]), None
@@ -184,7 +182,7 @@ def export(args: argparse.Namespace) -> int:
     from edge_client.security.identity.private_files import write_private
     from edge_server.config.units import counted_text
     from edge_server.storage.inventory.export import csv_text, document
-    from schemas.labels import parse_where
+    from schemas.selectors import parse_where
 
     if str(args.file) != "-" and args.file.suffix.lower() not in (".csv", ".json"):
         raise ConfigError(f"export {args.file}", remedy="end the file's name with .csv or .json")

@@ -6,8 +6,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.options import Option
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import Option, Subparsers
 from edge_server.cli.commands.fleet.serve import add_service_verb, service_folder
 from schemas.errors import ConfigError
 
@@ -62,7 +61,7 @@ class Opened:
 
     def chosen(self, args: argparse.Namespace, device: str | None) -> "list[InventoryDevice]":
         """The devices of `--where`, or the named one; raises `ConfigError` if there is none."""
-        from schemas.labels import parse_where
+        from schemas.selectors import parse_where
 
         if device is not None:
             return [self.inventory.of_name(device, args.federation)]

@@ -5,15 +5,13 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.options import Option
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import Option, Subparsers
+from edge_client.system.plain_text import print_result
 from edge_server.cli.commands.enroll_options import AUTHORITY
 from edge_server.cli.commands.fleet import inventory_options
 from edge_server.cli.commands.fleet.serve import with_served
 from edge_server.cli.commands.revoke import MOSQUITTO, tell_mosquitto
-from edge_server.cli.output import print_result
-from schemas.counted import format_count
-from schemas.errors import ConfigError, EdgeError
+from schemas.errors import ConfigError, EdgeError, format_count
 
 if TYPE_CHECKING:
     from edge_server.security.identity.authority import Authority

@@ -4,12 +4,10 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Option, add_verbs
-from edge_client.cli.output import Subparsers, print_json, print_table
-from edge_client.system.plain_text import say
+from edge_client.cli.options import Option, Subparsers, add_verbs
+from edge_client.system.plain_text import print_json, print_result, print_rows, print_table, say
 from edge_server.cli.commands.fleet import jobs_add
 from edge_server.cli.commands.fleet.serve import add_service_verb, service_folder
-from edge_server.cli.output import print_result, print_rows
 
 if TYPE_CHECKING:
     from edge_server.fleet.queue.job import Job, JobRun

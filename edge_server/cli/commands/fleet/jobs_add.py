@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.app import CommandLine
-from edge_client.cli.options import ABOVE_0, AT_LEAST_1, Group, Option, add_verb
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import ABOVE_0, AT_LEAST_1, Group, Option, Subparsers, add_verb
+from edge_client.system.plain_text import print_result
 from edge_server.cli.commands import client_release, rollout, run
 from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
-from edge_server.cli.output import print_result
 from schemas.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -155,7 +154,7 @@ def _make_job(args: argparse.Namespace, **fields: Any) -> "Job":
 def _run(args: argparse.Namespace) -> dict[str, Any]:
     """The fields of a federation file, which is checked now: words, federation, devices."""
     from edge_server.config.load import load_config
-    from schemas.labels import parse_where
+    from schemas.selectors import parse_where
 
     if not args.words:
         raise ConfigError(
@@ -174,7 +173,7 @@ def _run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _fleet_action(args: argparse.Namespace, settings: "ServiceSettings") -> dict[str, Any]:
-    from schemas.labels import parse_where
+    from schemas.selectors import parse_where
 
     return {
         "words": (*args.words, *args.behind),

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from edge_client.cli.options import Option, add_verb, device_name
-from edge_client.cli.output import Subparsers, print_json
-from edge_client.system.plain_text import say
+from edge_client.cli.options import Option, Subparsers, add_verb, device_name
+from edge_client.system.plain_text import print_json, say
 from edge_server.cli.commands.fleet.asking_devices import ANSWERS, ASKING, age, answer_of
 from edge_server.fleet.diagnostics.answers import log_lines, safe
 

@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edge_client.cli.options import Option, add_verb, device_name
-from edge_client.cli.output import Subparsers, print_json, print_table
+from edge_client.cli.options import Option, Subparsers, add_verb, device_name
+from edge_client.system.plain_text import print_json, print_table
 from edge_server.cli.commands.fleet.asking_devices import ANSWERS, ASKING, answer_of
 from edge_server.fleet.diagnostics.answers import safe
 

@@ -6,16 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Option, add_verb
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.system.plain_text import print_result
 from edge_server.cli.commands.fleet.backup import (
     ended_by_sigterm,
     passphrase_options,
     read_passphrase,
     report,
 )
-from edge_server.cli.output import print_result
-from schemas.counted import format_count
+from schemas.errors import format_count
 
 if TYPE_CHECKING:
     from edge_server.fleet.backup.manifest import BackupManifest

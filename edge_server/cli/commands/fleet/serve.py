@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Option, add_verb, log_options
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import Option, Subparsers, add_verb, log_options
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
 

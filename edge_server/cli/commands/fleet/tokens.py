@@ -2,11 +2,10 @@
 
 import argparse
 
-from edge_client.cli.options import ABOVE_0, Option, add_verbs
-from edge_client.cli.output import Subparsers
+from edge_client.cli.options import ABOVE_0, Option, Subparsers, add_verbs
+from edge_client.system.plain_text import print_rows
 from edge_server.cli.commands.fleet.serve import add_service_verb
 from edge_server.cli.commands.fleet.users import NAME, ROLE, day_text, open_desk, perform_here, print_change
-from edge_server.cli.output import print_rows
 
 EXAMPLES = """\
 examples:

@@ -6,11 +6,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Option, add_verbs
-from edge_client.cli.output import Subparsers, print_json
-from edge_client.system.plain_text import say
+from edge_client.cli.options import Option, Subparsers, add_verbs
+from edge_client.system.plain_text import print_json, print_rows, say
 from edge_server.cli.commands.fleet.serve import add_service_verb
-from edge_server.cli.output import print_rows
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from edge_server.config.object_store import identifier, name_of
-from schemas.names import is_name
+from schemas.base import is_name
 from schemas.topics import ROOT, Channel, DeviceTopic
 
 # Which messages to publish now: only changed ones, limited per second and per device.

@@ -23,9 +23,9 @@ from edge_server.rounds.gateway.events import DeviceSpoke, MessageForDevice
 from edge_server.rounds.gateway.state import Gateway
 from edge_server.transport.broker.launch import running_broker
 from schemas.errors import PeerError
-from schemas.labels import parse_where
 from schemas.messages import DiagnosticReceipt, DiagnosticRequest, encode_message
 from schemas.messages.remote import Diagnostic
+from schemas.selectors import parse_where
 from schemas.topics import Channel, DeviceTopic, SiteTopic
 from tests.edge_server.cli.fleet.test_asking_devices import DEADLINE_S, agent
 

@@ -4,7 +4,7 @@ from edge_server.fleet.alerts.machine import Alerts, Plan, Step, step
 from edge_server.fleet.alerts.rules import evaluate, gather
 from edge_server.fleet.settings.alert_kinds import Incident, Rule
 from edge_server.storage.inventory.records import InventoryDevice
-from schemas.labels import parse_where
+from schemas.selectors import parse_where
 
 FEDERATION = "orchard"
 HOUR = 3600.0

@@ -18,7 +18,7 @@ from edge_server.observability.report.markdown import markdown_block, plain, spa
 from edge_server.observability.report.origin import differing, privacy_section
 from edge_server.observability.report.report import report_value, run_document
 from edge_server.storage.records import DeviceRecord, Rejected, RoundRecord, Summary
-from schemas.labels import parse_where
+from schemas.selectors import parse_where
 from tests.edge_server.observability.report.test_report import Page, folder
 from tests.edge_server.observability.terminal.shown import MEASURED, record, scored, summary
 

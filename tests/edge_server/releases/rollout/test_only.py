@@ -15,8 +15,8 @@ from edge_server.releases.rollout.target import TargetStatus
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
-from schemas.labels import parse_where
 from schemas.messages.rollout import Stage
+from schemas.selectors import parse_where
 from tests.edge_server.releases.rollout.fleet import RULES, World, birth
 from tests.edge_server.releases.rollout.sample_versions import entered, fitted, key_in
 

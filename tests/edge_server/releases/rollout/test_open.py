@@ -22,9 +22,9 @@ from edge_server.releases.rollout.progress import Progress, summary
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import RolloutPhase, Withdrawn
 from edge_server.releases.rollout.target import TargetStatus
+from schemas.base import is_name
 from schemas.errors import ConfigError
 from schemas.messages.rollout import Cause, Stage
-from schemas.names import is_name
 from tests.edge_server.releases.rollout.fleet import FILES, RULES, World
 from tests.edge_server.releases.rollout.sample_versions import entered, fitted, key_in
 

@@ -12,9 +12,9 @@ from edge_server.storage.inventory.fleet_file import FleetRow
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.inventory.listing import list_inventory
 from schemas.errors import ConfigError
-from schemas.labels import parse_where
 from schemas.messages import Birth, Death, Telemetry
 from schemas.messages.presence import Shown
+from schemas.selectors import parse_where
 from schemas.values import BoardState, CapabilityProfile, DataCard, SkippedFiles
 
 CARD = DataCard(source="digits", examples=10, input_shape=(1, 8, 8), num_classes=10)

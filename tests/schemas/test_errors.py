@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.counted import format_count
+from schemas.errors import format_count
 
 
 @pytest.mark.parametrize(

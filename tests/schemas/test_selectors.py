@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import ConfigError
-from schemas.labels import EVERY, Where, parse_label, parse_where, selectable
+from schemas.selectors import EVERY, Where, parse_label, parse_where, selectable
 
 BARN = {"site": "barn", "role": "camera", "gpu": "yes"}
 

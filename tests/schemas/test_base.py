@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.names import is_of_site, site_of
+from schemas.base import is_of_site, site_of
 
 
 @pytest.mark.parametrize(
