@@ -90,13 +90,23 @@ class Attached:
 
     def observe(self) -> None:
         """Add the attention of the last forward batch."""
-        for name, module in self.by_layer.items():
-            attention, module.attention = module.attention, None
-            if attention is None:
-                continue
+        for name, attention in self.take_last().items():
             batch = attention.double().sum(0)
             self._totals[name] = self._totals[name] + batch if name in self._totals else batch
             self._examples[name] = self._examples.get(name, 0) + len(attention)
+
+    def take_last(self) -> dict[str, Tensor]:
+        """The attention [B, C] of the last forward batch, which is then forgotten."""
+        last = {}
+        for name, module in self.by_layer.items():
+            attention, module.attention = module.attention, None
+            if attention is not None:
+                last[name] = attention
+        return last
+
+    def set_totals(self, totals: Mapping[str, Tensor], examples: int) -> None:
+        """Take sums over so many examples for those of all observed batches."""
+        self._totals, self._examples = dict(totals), dict.fromkeys(totals, examples)
 
     def scores(self) -> dict[str, NDArray[np.float32]]:
         """Equation 6: the mean attention per layer [C] over examples; `InvariantError` before any batch."""

@@ -54,6 +54,12 @@ class EpochProgress:
         )
 
 
+def count_steps(plan: TrainingPlan, examples: int, *, smallest: int) -> int:
+    """Optimizer steps of the plan, of which each has at least `smallest` examples."""
+    full, rest = divmod(examples, plan.batch_size)
+    return plan.local_epochs * (full + (rest >= smallest))
+
+
 def epoch_orders(seed: int, count: int) -> Iterator[NDArray[np.int64]]:
     """Endless random orders of `count` examples, those of `torch.randperm` with a generator of that seed.
 

@@ -2,12 +2,13 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache, partial
 from itertools import islice
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from edge_client.data.dataset import LabelledData
@@ -16,7 +17,14 @@ from edge_client.models.random_state import seed_generators
 from edge_client.training import results
 from edge_client.training.checkpoint_state import restore, state_of
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
-from edge_client.training.epochs import WORK, EpochProgress, epoch_orders, epoch_radius, step_rate
+from edge_client.training.epochs import (
+    WORK,
+    EpochProgress,
+    count_steps,
+    epoch_orders,
+    epoch_radius,
+    step_rate,
+)
 from edge_client.training.features import Features
 from edge_client.training.losses import loss_of
 from edge_client.training.low_rank import make_low_rank
@@ -119,8 +127,7 @@ class Training:
     @property
     def steps(self) -> int:
         """Number of optimizer steps of the plan."""
-        full, rest = divmod(len(self.examples.labels), self._plan.batch_size)
-        return self._plan.local_epochs * (full + (rest >= self._smallest))
+        return count_steps(self._plan, len(self.examples.labels), smallest=self._smallest)
 
     def run(
         self,
@@ -289,7 +296,12 @@ def _mean(losses: list[Tensor], counts: list[int]) -> float | None:
     """The mean per example of the batches' means, fetched from the device at once."""
     if not losses:
         return None
-    each = torch.stack(losses).cpu().float().numpy() * np.array(counts, dtype=np.float32)
+    return mean_loss(torch.stack(losses).cpu().float().numpy(), counts)
+
+
+def mean_loss(losses: NDArray[np.float32], counts: Sequence[int]) -> float:
+    """The mean per example of the means of batches with so many examples each, at least one batch."""
+    each = losses * np.array(counts, dtype=np.float32)
     # Added one by one, so that the bits depend only on the order of the steps.
     return float(np.add.accumulate(each)[-1]) / sum(counts)
 

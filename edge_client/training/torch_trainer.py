@@ -3,7 +3,7 @@
 Both change the module's weights in place. Imports torch: import it late.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -164,6 +164,16 @@ class TorchTrainer(trainer.Trainer):
         # Other work may have made none.
         made = vars(own).get("features")
         return trainer.Trained.of(result, before, after, delta=delta, features=made[-1] if made else None)
+
+    def train_together(
+        self, jobs: Sequence[trainer.TrainingJob], *, measured: bool = True
+    ) -> Sequence[trainer.Trained | Exception | None]:
+        if self._work is not OWN_TRAINING:
+            return [None] * len(jobs)
+        # Imported here: only simulations train devices together.
+        from edge_client.training.cohort.jobs import train_jobs
+
+        return train_jobs(jobs, self._with_module, measured=measured)
 
     def outputs(self, job: trainer.TrainingJob, inputs: Inputs) -> Inputs:
         return logits(self._with_module(job).module, inputs, batch_size=EVALUATION_BATCH)

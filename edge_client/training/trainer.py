@@ -1,6 +1,6 @@
 """The interface behind which torch and onnxruntime train."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from schemas.errors import ConfigError, PeerError
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap
-from schemas.tensors.arrays import Arrays, Groups
+from schemas.tensors.arrays import Arrays, Groups, kind_of
 from schemas.values import KeptFeatures, Reason, TrainerName, TrainingMetrics
 
 
@@ -66,6 +66,17 @@ class TrainingJob:
     checkpoint: EpochCheckpoint | None = None
     graphs: Mapping[str, Path] = field(default_factory=dict)
     still: StillPart | None = None
+
+
+def cohort_key(job: TrainingJob) -> Hashable:
+    """What jobs have in common that are trained in common steps; data, seeds and weights may differ."""
+    task, data = job.task, job.data.train
+    plan = job.plan.model_copy(update={"seed": 0})
+    settings = [value.model_dump_json() for value in (task.model, task.spec, plan)]
+    shapes = tuple((name, kind_of(job.received["model"], name)[1]) for name in job.received["model"])
+    groups = tuple(sorted(job.received))
+    still = None if job.still is None else job.still.name
+    return *settings, task.trained, task.adapters is None, shapes, groups, still, data.task, data.input_shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +130,16 @@ class Trainer(Protocol):
 
     def train(self, job: TrainingJob) -> Trained:
         """Train the received sub-model on the device's data, and evaluate it before and after."""
+
+    def train_together(
+        self, jobs: Sequence[TrainingJob], *, measured: bool = True
+    ) -> "Sequence[Trained | Exception | None]":
+        """Train jobs of one `cohort_key` in common steps: the result of each, the error that it met, or None.
+
+        A job without either is left to `train`, or to `score`. Unless `measured`, nothing is evaluated. All
+        deltas may be read until the next training.
+        """
+        return [None] * len(jobs)
 
     def outputs(self, job: TrainingJob, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         """The received network's outputs [N, L] for preprocessed inputs [N, ...], N at least 1."""

@@ -4,7 +4,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edge_client.system.lazy_torch import Tensor, nn
-from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
+from edge_client.training.objectives.objective import (
+    Batch,
+    LocalObjective,
+    StepPart,
+    Tensors,
+    TrainingContext,
+)
 from schemas.tensors.arrays import Groups
 
 if TYPE_CHECKING:
@@ -40,6 +46,16 @@ class Attentive(LocalObjective):
             self.attached.observe()
             self._observed = True
         return base
+
+    def step_part(self, outputs: int) -> StepPart:
+        attached = self.attached
+        assert attached is not None
+
+        def take(sums: Tensors, examples: int) -> None:
+            attached.set_totals(sums, examples)
+            self._observed = True
+
+        return StepPart(extra=attached.modules, values=attached.take_last, take=take)
 
     def finish(self) -> Groups:
         # Without a forward pass there are no scores, only zeros.

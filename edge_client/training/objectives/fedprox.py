@@ -5,7 +5,14 @@ from typing import ClassVar
 
 from edge_client.pruning.update_coordinates import ANCHOR
 from edge_client.system.lazy_torch import Tensor, nn, torch
-from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
+from edge_client.training.objectives.objective import (
+    Batch,
+    BatchLoss,
+    LocalObjective,
+    StepPart,
+    Tensors,
+    TrainingContext,
+)
 from edge_client.training.objectives.parameters import checked_factor, tensor_for, trained_parameters
 
 
@@ -20,21 +27,30 @@ class Prox(LocalObjective):
 
     def __init__(self, *, mu: float = 0.01) -> None:
         self._mu = checked_factor("prox", "mu", mu)
-        self._pairs: list[tuple[nn.Parameter, Tensor]] = []
+        self._pairs: dict[str, tuple[nn.Parameter, Tensor]] = {}
 
     def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
         weights, anchor = trained_parameters(module), context.received.get(ANCHOR)
-        self._pairs = [
-            (w, w.detach().clone() if anchor is None else tensor_for(anchor, name, w))
+        self._pairs = {
+            name: (w, w.detach().clone() if anchor is None else tensor_for(anchor, name, w))
             for name, w in weights.items()
-        ]
+        }
         return ()
 
     def loss(self, batch: Batch, base: "Tensor") -> "Tensor":
+        return self._near(self._pairs.values(), base)
+
+    def step_part(self, outputs: int) -> StepPart:
+        def loss(weights: Tensors, own: Tensors, batch: BatchLoss, base: "Tensor") -> "Tensor":
+            return self._near([(weights[name], start) for name, start in own.items()], base)
+
+        return StepPart({name: start for name, (_, start) in self._pairs.items()}, loss)
+
+    def _near(self, pairs: "Iterable[tuple[Tensor, Tensor]]", base: "Tensor") -> "Tensor":
         if self._mu == 0:
             return base
-        squares = torch.stack([(w - start).square().sum() for w, start in self._pairs])
+        squares = torch.stack([(w - start).square().sum() for w, start in pairs])
         return base + self._mu / 2 * squares.sum()
 
     def close(self) -> None:
-        self._pairs = []
+        self._pairs = {}

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from edge_client.system.lazy_torch import nn, torch
-from edge_client.training.objectives.objective import LocalObjective, TrainingContext
+from edge_client.training.objectives.objective import LocalObjective, StepPart, TrainingContext
 from edge_client.training.objectives.parameters import array_of
 from schemas.tensors.arrays import Groups
 
@@ -33,6 +33,9 @@ class MagnitudeScores(LocalObjective):
             norms = {layer: weight.abs().flatten(1).sum(1) for layer, weight in self._weights.items()}
             shares = {layer: norm / norm.max().clamp(min=tiny) for layer, norm in norms.items()}
         return {"attention": {layer: array_of(share) for layer, share in shares.items()}}
+
+    def step_part(self, outputs: int) -> StepPart:
+        return StepPart()
 
     def close(self) -> None:
         self._weights = {}

@@ -4,7 +4,14 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from edge_client.system.lazy_torch import Tensor, nn, torch
-from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
+from edge_client.training.objectives.objective import (
+    Batch,
+    BatchLoss,
+    LocalObjective,
+    StepPart,
+    Tensors,
+    TrainingContext,
+)
 
 
 class MaskedLoss(LocalObjective):
@@ -24,10 +31,23 @@ class MaskedLoss(LocalObjective):
         return ()
 
     def loss(self, batch: Batch, base: "Tensor") -> "Tensor":
+        missing = self._missing(batch.outputs.shape[1])
+        return torch.nn.functional.cross_entropy(batch.outputs.masked_fill(missing, 0), batch.labels)
+
+    def step_part(self, outputs: int) -> StepPart:
+        cross_entropy = torch.nn.functional.cross_entropy
+
+        def loss(weights: Tensors, own: Tensors, batch: BatchLoss, base: "Tensor") -> "Tensor":
+            return batch.mean(cross_entropy, batch.outputs.masked_fill(own["missing"], 0))
+
+        return StepPart({"missing": self._missing(outputs)}, loss)
+
+    def _missing(self, classes: int) -> "Tensor":
+        """Whether the device lacks examples of each class, [classes]."""
         assert self._own is not None
-        known = torch.zeros(batch.outputs.shape[1], dtype=torch.bool, device=batch.outputs.device)
-        known[self._own] = True
-        return torch.nn.functional.cross_entropy(batch.outputs.masked_fill(~known, 0), batch.labels)
+        missing = torch.ones(classes, dtype=torch.bool, device=self._own.device)
+        missing[self._own] = False
+        return missing
 
     def close(self) -> None:
         self._own = None

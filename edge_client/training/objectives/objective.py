@@ -39,6 +39,45 @@ class Batch:
     outputs: "Tensor"
 
 
+Tensors = Mapping[str, "Tensor"]
+
+
+@dataclass(frozen=True, eq=False)
+class BatchLoss:
+    """A forward pass of one of several devices that train together, with outputs [B, L].
+
+    `mean(loss, outputs)` is the mean of a loss of outputs and the batch's targets over its examples: the last
+    rows of a batch may be there only because other devices have larger ones.
+    """
+
+    outputs: "Tensor"
+    mean: Callable[[Callable[["Tensor", "Tensor"], "Tensor"], "Tensor"], "Tensor"]
+
+
+def _same_loss(weights: Tensors, own: Tensors, batch: BatchLoss, base: "Tensor") -> "Tensor":
+    return base
+
+
+@dataclass(frozen=True, eq=False)
+class StepPart:
+    """What an objective does in a step, in pure functions, so that one step can be that of several devices.
+
+    `own` are the device's tensors that it reads: same names and shapes on every device of the same plan.
+    `loss` extends the loss so far, given the trained parameters by name, and `correct` gives the gradients
+    that it changes. `advance` takes note of a step, and computes with no tensor. `extra` is a module that is
+    trained too, and `values` what to add up over an epoch's examples, by name as [B, ...], read after a
+    forward pass; `take` gets the sums of the last epoch and the number of examples in them.
+    """
+
+    own: Tensors = field(default_factory=dict)
+    loss: Callable[[Tensors, Tensors, BatchLoss, "Tensor"], "Tensor"] = _same_loss
+    correct: Callable[[Tensors, Tensors], Tensors] | None = None
+    advance: Callable[[], None] | None = None
+    extra: "nn.Module | None" = None
+    values: Callable[[], Tensors] | None = None
+    take: Callable[[Tensors, int], None] | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class TrainingContext:
     """The inputs of an objective at the start of a training.
@@ -84,6 +123,13 @@ class LocalObjective(Protocol):
     reads_outputs_only: ClassVar[bool] = False
     sums: ClassVar[bool] = False
     starts_elsewhere: ClassVar[bool] = False
+
+    def step_part(self, outputs: int) -> StepPart | None:
+        """The objective's part in the steps of devices that train together, after `setup`; None: it has none.
+
+        `outputs` is the number of the network's outputs. The device's module is then only set up and read.
+        """
+        return None
 
     def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
         """Attach to the module, which has the received weights; returns further parameters to train."""

@@ -9,7 +9,14 @@ from edge_client.pruning.index_sets import IndexSet, submodel_index_set
 from edge_client.pruning.slicing import submodel_map
 from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.training.objectives.formulas import drawn_width, smaller_specs
-from edge_client.training.objectives.objective import Batch, LocalObjective, Run, StepNetwork, TrainingContext
+from edge_client.training.objectives.objective import (
+    Batch,
+    LocalObjective,
+    Run,
+    StepNetwork,
+    StepPart,
+    TrainingContext,
+)
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import Arrays
@@ -85,6 +92,9 @@ class OrderedDropout(LocalObjective):
 
     def choose_network(self) -> StepNetwork | None:
         return self._widths[self._chosen].as_step_network() if self._chosen < len(self._widths) else None
+
+    def step_part(self, outputs: int) -> StepPart | None:
+        return None if self._distil else StepPart(advance=self.correct)
 
     def share(self) -> float:
         return self._widths[self._chosen].share if self._chosen < len(self._widths) else 1.0

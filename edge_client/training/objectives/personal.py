@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from edge_client.system.lazy_torch import nn
-from edge_client.training.objectives.objective import LocalObjective, TrainingContext
+from edge_client.training.objectives.objective import LocalObjective, StepPart, TrainingContext
 from schemas.tensors.arrays import Arrays, Groups
 
 Masks = Mapping[str, Any]  # boolean arrays by parameter
@@ -44,6 +44,9 @@ class Personal(LocalObjective):
         own = arrays_of(self._module)
         held: Masks = {name: np.ones(array.shape, bool) for name, array in own.items()}
         return {"personal": own, "personal-held": held}
+
+    def step_part(self, outputs: int) -> StepPart:
+        return StepPart()
 
     def close(self) -> None:
         self._module = None

@@ -8,7 +8,12 @@ import numpy as np
 
 from edge_client.system.lazy_torch import Tensor, nn
 from edge_client.training.objectives.formulas import gradient_mass
-from edge_client.training.objectives.objective import LocalObjective, TrainingContext
+from edge_client.training.objectives.objective import (
+    LocalObjective,
+    StepPart,
+    Tensors,
+    TrainingContext,
+)
 from edge_client.training.objectives.parameters import array_of, tensor_for, trained_parameters
 from schemas.tensors.arrays import Arrays, Groups
 
@@ -61,6 +66,19 @@ class Scaffold(LocalObjective):
         for controlled in self._controlled.values():
             if controlled.weight.grad is not None:
                 controlled.weight.grad.add_(controlled.correction)
+
+    def step_part(self, outputs: int) -> StepPart:
+        def correct(gradients: Tensors, own: Tensors) -> Tensors:
+            return {name: gradients[name] + control for name, control in own.items()}
+
+        def advance() -> None:
+            self._steps += 1
+
+        return StepPart(
+            {name: controlled.correction for name, controlled in self._controlled.items()},
+            correct=correct,
+            advance=advance,
+        )
 
     def finish(self) -> Groups:
         if self._steps == 0:

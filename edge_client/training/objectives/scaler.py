@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from edge_client.system.lazy_torch import Tensor, nn
-from edge_client.training.objectives.objective import LocalObjective, TrainingContext
+from edge_client.training.objectives.objective import LocalObjective, StepPart, TrainingContext
 from schemas.submodel import ChannelMap, SubModelSpec
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ class Scaler(LocalObjective):
         if context.channel_map is not None:
             self._hooks = scale_pruned_layers(module, context.spec, context.channel_map)
         return ()
+
+    def step_part(self, outputs: int) -> StepPart:
+        return StepPart()
 
     def close(self) -> None:
         for hook in self._hooks:
