@@ -16,6 +16,7 @@ from edge_client.training.objectives.magnitude_scores import MagnitudeScores
 from edge_client.training.objectives.masked_loss import MaskedLoss
 from edge_client.training.objectives.objective import LocalObjective
 from edge_client.training.objectives.ordered_dropout import OrderedDropout
+from edge_client.training.objectives.output_energy import OutputEnergy
 from edge_client.training.objectives.personal import Personal
 from edge_client.training.objectives.prototypes import Prototypes
 from edge_client.training.objectives.scaffold import Scaffold
@@ -34,6 +35,7 @@ OBJECTIVES: Registry[Callable[..., LocalObjective]] = Registry(
         "magnitude-scores": MagnitudeScores,
         "masked-loss": MaskedLoss,
         "ordered-dropout": OrderedDropout,
+        "output-energy": OutputEnergy,
         "personal": Personal,
         "mix": Mix,
         "prototypes": Prototypes,

@@ -3,7 +3,7 @@
 Guides: deploy/docs/guides/compare/recipes.md, deploy/docs/guides/boards/trainers.md.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from edge_server.config.checks.groups import trainer_advice
 from edge_server.config.config import Config
@@ -46,10 +46,10 @@ def advice(config: Config) -> Iterator[str]:
             "larger devices too, and raised the accuracy of all tiers (guide: recipes)"
         )
     all_freeze = not any(ALL in items for items in config.trained_parts)
-    if len(set(levels)) > 1 and config.model.from_ and all_freeze:
+    if any(isinstance(ratio, Mapping) for ratio in config.tiers.ratios) and config.model.from_ and all_freeze:
         yield (
-            "advice: tiers cut channels of frozen layers, which nobody trains again. Recipes whose devices "
-            "have the whole network keep what it knows: 'fedavg', 'ridge' (guide: twenty photos per class)"
+            "advice: a table of [tiers] ratios cuts frozen layers, too, where it names them, and nobody "
+            "trains these again. A number cuts only layers that are trained (guide: twenty photos per class)"
         )
     if "attention-matching" in transforms:
         yield (

@@ -99,25 +99,37 @@ class Attention(Pruner):
     `first_round`: with `prune-first` a device scores the received network in forward passes, and trains what
     it keeps of it; with `train` it trains the whole network, as in the paper, and prunes it then; with
     `score-only` nobody trains. `keep = "lowest"` prunes the most attended channels: equation 8 and
-    Algorithm 2 to the letter. A network without channels to rank stays whole.
+    Algorithm 2 to the letter. With `scores = "output-energy"` a channel's score is not its attention, but the
+    energy of its part in what the next layers make of it: for networks that were trained before. A network
+    without channels to rank stays whole.
     """
 
     first_round: str = "prune-first"
     keep: str = "highest"
+    scores: str = "attention"
 
     def __post_init__(self) -> None:
         _expect_one_of("first-round", self.first_round, ("prune-first", "train", "score-only"))
         _expect_one_of("keep", self.keep, ("highest", "lowest"))
+        _expect_one_of("scores", self.scores, ("attention", "output-energy"))
+        if self.scores == "output-energy" and (self.keep, self.first_round) != ("highest", "prune-first"):
+            raise ValueError(
+                "scores = 'output-energy' goes with keep = 'highest', first-round = 'prune-first'"
+            )
 
     def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
         """The whole network and the ratios to prune it by, or the tier's part once channels are ranked."""
         if self.is_ranked(evidence) or not ratios:
             return Cut(self.tier(ratios, channel_map, evidence))
-        layers = target_layers(ratios, channel_map)
-        attentive = Component(name="attentive", options={"layers": layers, "lowest": self.keep == "lowest"})
+        attentive = self._scoring(target_layers(ratios, channel_map))
         if self.first_round == "prune-first":
             return Cut(SubModelSpec(), PersonalPruning(ratios=dict(ratios), scored_by=attentive))
         return ranking_cut(attentive, ratios, train=self.first_round == "train")
+
+    def _scoring(self, layers: tuple[str, ...]) -> Component:
+        if self.scores == "output-energy":
+            return Component(name="output-energy", options={"layers": layers})
+        return Component(name="attentive", options={"layers": layers, "lowest": self.keep == "lowest"})
 
     def tier(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> SubModelSpec:
         """The best channels in the common order; a prefix if the model itself is in order, or unranked."""

@@ -17,6 +17,7 @@ from edge_server.strategy.components import make_strategy
 from edge_server.strategy.planning import plan
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import State
+from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from tests.edge_server.strategy.network import CHANNELS, MAP, NETWORK, RATIOS, arrays, update
@@ -272,6 +273,21 @@ def test_devices_prune_the_whole_network_by_attention_before_they_train_in_round
         assert cut.scored_by is not None
         assert cut.scored_by.name == "attentive"
         assert cut.scored_by not in cut.objectives
+
+
+def test_channels_may_be_ranked_by_the_energy_of_what_they_give() -> None:
+    spec = StrategySpec(pruner=Component(name="attention", options={"scores": "output-energy"}))
+    first = plan(
+        make_strategy(spec, RATIOS), State(params=W), CLIENTS, NETWORK, np.random.default_rng(0)
+    ).assignments
+    scored_by = Component(name="output-energy", options={"layers": ("hidden",)})
+    assert [assignment.cut.scored_by for assignment in first.values()] == [scored_by] * len(CLIENTS)
+
+
+@pytest.mark.parametrize("options", [{"scores": "energy"}, {"scores": "output-energy", "keep": "lowest"}])
+def test_scores_that_nobody_measures_are_refused(options) -> None:
+    with pytest.raises(ConfigError, match="scores"):
+        make_strategy(StrategySpec(pruner=Component(name="attention", options=options)), RATIOS)
 
 
 @pytest.mark.parametrize(("first_round", "trains"), [("train", True), ("score-only", False)])

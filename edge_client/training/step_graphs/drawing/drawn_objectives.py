@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from edge_client.models.fixed_state import distinct, sent_tensors
 from edge_client.pruning.attention import attach
+from edge_client.training.objectives.output_energy import EnergyMeter
 from edge_client.training.objectives.scaler import scale_pruned_layers
 from edge_client.training.step_graphs import names
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -66,6 +67,17 @@ class DrawnAttention(DrawnObjective):
             for layer, module in self._attached.by_layer.items()
             if module.attention is not None
         }
+
+
+class DrawnEnergy(DrawnObjective):
+    """Observes the energies of each layer's channels in what reads them [C]."""
+
+    def __init__(self, situation: Situation, *, layers: tuple[str, ...]) -> None:
+        assert situation.channel_map is not None
+        self._meter = EnergyMeter(situation.network, layers, situation.channel_map, situation.spec)
+
+    def observations(self) -> Mapping[str, Tensor]:
+        return {names.ATTENTION + layer: energy for layer, energy in self._meter.take().items()}
 
 
 class DrawnDistil(DrawnObjective):
@@ -136,5 +148,6 @@ DRAWN: Mapping[str, Callable[..., DrawnObjective]] = {
     "batch-statistics": DrawnStatistics,
     "distil": DrawnDistil,
     "masked-loss": DrawnMaskedLoss,
+    "output-energy": DrawnEnergy,
     "scaler": DrawnScaler,
 }

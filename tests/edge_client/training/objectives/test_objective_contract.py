@@ -8,6 +8,7 @@ import pytest
 from edge_client.data.dataset import LabelledData
 from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
+from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.checkpoints import EpochCheckpoint
 from edge_client.training.loop import train
@@ -24,9 +25,11 @@ OPTIONS: dict[str, dict[str, object]] = {
     "attentive": {"layers": ("conv2",)},
     "magnitude-scores": {"layers": ("linear1",)},
     "mix": {"means": 4},
+    "output-energy": {"layers": ("conv2",)},
 }
 """Options of objectives without a default, or with a default that has little effect."""
 SPEC = ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10)
+CHANNELS = trace_channels(build_model(SPEC), SPEC.input_shape)
 
 
 def digits(count: int = 20) -> LabelledData:
@@ -44,7 +47,7 @@ def trained(
     module = build_model(SPEC, seed=1)
     hooks = sum(len(part._forward_hooks) + len(part._forward_pre_hooks) for part in module.modules())
     names = arrays_of(module).keys()
-    result = train(module, data, plan(name, **more), received=received, kept=kept)
+    result = train(module, data, plan(name, **more), received=received, kept=kept, channel_map=CHANNELS)
     after = sum(len(part._forward_hooks) + len(part._forward_pre_hooks) for part in module.modules())
     assert after == hooks
     assert arrays_of(module).keys() == names

@@ -35,12 +35,16 @@ def test_smaller_tiers_that_do_not_exist_get_advice() -> None:
     assert "recipe 'fedavgm' does the same with less" in line
 
 
-def test_tiers_of_frozen_layers_get_advice() -> None:
-    started, head = "from=weights.safetensors", "training.train=head"
-    (line,) = advice(load_config("attending", [started, head]))
-    assert "tiers cut channels of frozen layers" in line
-    assert list(advice(load_config("attending", [started]))) == []
-    assert list(advice(load_config("fedavg", [started, head]))) == []
+def test_tables_that_may_cut_frozen_layers_get_advice() -> None:
+    started, head, table = (
+        "from=weights.safetensors",
+        "training.train=head",
+        'tiers.ratios=[{ "*" = 0.5 }, 0.0]',
+    )
+    (line,) = advice(load_config("attending", [started, head, table]))
+    assert "a table of [tiers] ratios cuts frozen layers" in line
+    assert list(advice(load_config("attending", [started, table]))) == []
+    assert list(advice(load_config("attending", [started, head]))) == []
 
 
 def test_a_trimmed_mean_that_trims_nothing_gets_advice() -> None:

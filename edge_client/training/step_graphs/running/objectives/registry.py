@@ -52,6 +52,19 @@ class Attentive(GraphObjective):
         self._examples = state["examples"]
 
 
+class OutputEnergy(Attentive):
+    """Sends the energies of channels in what reads them, divided by the layer's largest."""
+
+    def finish(self) -> Groups:
+        tiny = np.finfo(np.float32).tiny
+        shares = {layer: total / max(total.max(), tiny) for layer, total in self._totals.items()}
+        return (
+            {"attention": {layer: share.astype(np.float32) for layer, share in shares.items()}}
+            if shares
+            else {}
+        )
+
+
 class Igfl(GraphObjective):
     """The individual's and the group's step (IGFL-C, Huang et al. 2021, Algorithm 2)."""
 
@@ -287,13 +300,16 @@ OBJECTIVES: Mapping[str, Callable[..., GraphObjective]] = {
     "magnitude-scores": MagnitudeScores,
     "masked-loss": MaskedLoss,
     "ordered-dropout": OrderedDropout,
+    "output-energy": OutputEnergy,
     "personal": Personal,
     "prox": Prox,
     "ridge": Sums,
     "scaffold": Scaffold,
     "scaler": InGraph,
 }
-DRAWN_INSIDE = frozenset({"attentive", "batch-statistics", "distil", "masked-loss", "scaler"})
+DRAWN_INSIDE = frozenset(
+    {"attentive", "batch-statistics", "distil", "masked-loss", "output-energy", "scaler"}
+)
 """Objectives that change the graph itself (`drawn_objectives`)."""
 
 

@@ -101,6 +101,12 @@ def test_sums_of_features_are_torchs(recipe: str, tmp_path: Path) -> None:
     assert_two_rounds_alike(TorchFreeBench(tmp_path, recipe, f"model.name={NORMALISED}"))
 
 
+def test_channels_ranked_by_output_energy_have_torchs_scores(tmp_path: Path) -> None:
+    pruner = 'strategy.pruner={ name = "attention", scores = "output-energy" }'
+    bench = TorchFreeBench(tmp_path, "attending", pruner, f"model.name={NORMALISED}")
+    assert_two_rounds_alike(bench)
+
+
 def test_adams_rate_by_width_gives_torchs_updates(tmp_path: Path) -> None:
     words = ('training.optimizer="adam"', "training.learning-rate=0.003", "warm-up-steps=3")
     assert_two_rounds_alike(TorchFreeBench(tmp_path, "attending", *words))
