@@ -9,7 +9,7 @@ from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
 from edge_client.training.objectives.parameters import array_of
 from schemas.submodel import ChannelMap, Segment, SubModelSpec
-from schemas.tensors.blobs import Groups
+from schemas.tensors.arrays import Groups
 
 
 class OutputEnergy(LocalObjective):
