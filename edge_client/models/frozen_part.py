@@ -19,12 +19,14 @@ from edge_client.models import frozen_values
 from edge_client.models.frozen_values import BatchSize, Frozen, NoSplit, Numbers, number_nodes
 from edge_client.models.modes import device_of, evaluating, frozen_parts
 from edge_client.models.random_state import seed_generators
+from edge_client.models.shape_tracer import ShapeTracer
 
 log = logging.getLogger(__name__)
 
 BATCH = 16  # examples of a frozen pass: the bits of a row depend on the number of rows
 MAX_GROWTH = 4  # numbers of an example's features, at most, per number of its inputs: both are in memory
 FEW = 4096  # numbers of features that any example may have
+TRACED = 2  # examples of a trace: fewer than those that parts are compared on, so that none counts on them
 TOLERANCE = 1e-3  # largest difference of both parts from the network, relative to its largest output
 
 
@@ -116,10 +118,30 @@ class _Search:
         self._module, self._trained, self._input_shape = module, trained, input_shape
         self._copy = copy.deepcopy(module, {id(weight): weight for weight in module.parameters()})
         self._numbers: Numbers = {}
+        self._whole_blocks = False
 
     def find(self) -> SplitNetwork:
-        training, again = (self._trace(training=True, seed=seed) for seed in (0, 1))
-        evaluation = self._trace(training=False)
+        """As `torch.fx` traces, or where that leaves blocks whole, for inputs of this shape."""
+        reason, plain = "", list[SplitNetwork]()
+        try:
+            plain = [self._find(self._trace_plainly)]
+        except NoSplit as error:
+            reason = str(error)
+        if plain and not self._whole_blocks:
+            return plain[0]
+        try:
+            return self._find(self._trace_by_shapes)
+        except Exception as error:
+            # Nothing is lost: the tracer runs a user's own code, which may raise anything.
+            log.debug("not traced by shapes: %s", error)
+        if not plain:
+            raise NoSplit(reason)
+        return plain[0]
+
+    def _find(self, trace: Callable[[], fx.Graph]) -> SplitNetwork:
+        self._numbers = {}
+        training, again = (self._trace(trace, training=True, seed=seed) for seed in (0, 1))
+        evaluation = self._trace(trace, training=False)
         if self._number_of_result(training) != self._number_of_result(again):
             raise NoSplit("it is another network each time it is run")
         self._set_modes(training=True)
@@ -136,13 +158,28 @@ class _Search:
         batch = BATCH if self._is_independent(own) else 1
         return cut.apply(self._module, batch=batch)
 
-    def _trace(self, *, training: bool, seed: int = 0) -> fx.Graph:
+    def _trace(self, trace: Callable[[], fx.Graph], *, training: bool, seed: int = 0) -> fx.Graph:
         self._set_modes(training=training)
         try:
             with seed_generators(seed):
-                return _Tracer().trace(self._copy)
+                return trace()
         except Exception as error:
             raise NoSplit(f"it cannot be traced: {_first_line(error)}") from error
+
+    def _trace_plainly(self) -> fx.Graph:
+        tracer = _Tracer()
+        graph = tracer.trace(self._copy)
+        self._whole_blocks |= tracer.whole_blocks
+        return graph
+
+    def _trace_by_shapes(self) -> fx.Graph:
+        # Layers run as they are met, and normalisations in training change their statistics.
+        buffers = [buffer.clone() for buffer in self._copy.buffers()]
+        graph = ShapeTracer(self._examples(TRACED)).graph_of(self._copy)
+        with torch.no_grad():
+            for buffer, value in zip(self._copy.buffers(), buffers, strict=True):
+                buffer.copy_(value)
+        return graph
 
     def _set_modes(self, *, training: bool) -> None:
         self._copy.train(training)
@@ -150,7 +187,7 @@ class _Search:
             part.eval()
 
     def _number_of_result(self, graph: fx.Graph) -> int:
-        return list(number_nodes(graph, self._numbers).values())[-1]
+        return list(number_nodes(graph, self._numbers, self._copy).values())[-1]
 
     def _examples(self, count: int) -> Tensor:
         drawn = np.random.default_rng(0).standard_normal((count, *self._input_shape), np.float32)
@@ -182,7 +219,9 @@ class _Search:
 
 
 class _Tracer(fx.Tracer):
-    """Traces into parts, but for those whose code decides by the values of tensors."""
+    """Traces into parts, but for `whole_blocks`, whose code decides by numbers, if there are some."""
+
+    whole_blocks = False
 
     def call_module(
         self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -193,6 +232,7 @@ class _Tracer(fx.Tracer):
         except Exception:
             for node in reversed([node for node in self.graph.nodes if node not in before]):
                 self.graph.erase_node(node)
+            self.whole_blocks = True
             return self.create_proxy("call_module", self.path_of_module(m), args, kwargs)
 
 
@@ -206,7 +246,7 @@ class _Cut:
         self._shapes = [frozen.shape(node) for node in boundary.stored]
         self._sizes = [prod(shape) for shape in self._shapes]
         self._root, self._frozen = root, _copy_frozen(boundary.stored, frozen.nodes)
-        graphs = {id(graph): number_nodes(graph, numbers) for graph in (training, evaluation)}
+        graphs = {id(graph): number_nodes(graph, numbers, root) for graph in (training, evaluation)}
         self._stored = [graphs[id(training)][node] for node in boundary.stored]
         self._constants = {graphs[id(training)][node]: value for node, value in boundary.constants.items()}
         self._rests = [self._copy_rest(training, graphs[id(training)])]

@@ -23,6 +23,7 @@ from schemas.errors import EdgeError
 Numbers = dict[Any, int]  # equal operations on equal values have the same one, in all graphs of a network
 
 PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.memory_format)
+CONSTANT = "_tensor_constant"  # how `torch.fx` begins the names of tensors that a forward method makes
 PROBES = 5  # examples that `Frozen` needs
 CHANGES = frozenset(
     getattr(operator, name)
@@ -49,8 +50,8 @@ class Boundary:
     constants: Mapping[fx.Node, Any]
 
 
-def number_nodes(graph: fx.Graph, numbers: Numbers) -> dict[fx.Node, int]:
-    """The number of each node's operation and arguments."""
+def number_nodes(graph: fx.Graph, numbers: Numbers, root: nn.Module) -> dict[fx.Node, int]:
+    """The number of each node's operation and arguments; tensors that tracing made count by their values."""
     result: dict[fx.Node, int] = {}
 
     def key(value: Any) -> Any:
@@ -66,6 +67,9 @@ def number_nodes(graph: fx.Graph, numbers: Numbers) -> dict[fx.Node, int]:
 
     for node in graph.nodes:
         target = node.target if isinstance(node.target, str) else id(node.target)
+        if node.op == "get_attr" and str(target).startswith(CONSTANT):
+            value = operator.attrgetter(str(target))(root)
+            target = f"{tuple(value.shape)} {value.dtype} {_bits(value).hex()}"
         place = (node.op, target, key(node.args), key(node.kwargs))
         result[node] = numbers.setdefault(place, len(numbers))
     return result

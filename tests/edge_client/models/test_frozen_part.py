@@ -199,6 +199,57 @@ def test_a_network_that_cannot_be_traced_is_not_split_and_says_why() -> None:
     assert find_split(module, ("2.weight", "2.bias"), (6,)).width == 2
 
 
+class Windowed(nn.Module):
+    """Averages over windows that fit its inputs: `torch.fx` cannot trace it, as it decides by their shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        values = torch.relu(self.first(inputs))
+        if values.shape[2] % 2 == 0:
+            values = nn.functional.avg_pool2d(values, 2)
+        # A mask that every pass makes anew.
+        mask = torch.ones(4, 4).tril()
+        outputs: Tensor = self.last(self.drop(values) * mask)
+        return outputs
+
+
+def test_a_block_that_decides_by_shapes_is_divided() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 1), Windowed(), nn.Flatten(), nn.Linear(64, 2)).train()
+    parts = find_split(module, ("1.last.weight", "1.last.bias", *head_of(module)), PICTURE)
+    # Behind the pool, and before what is random.
+    assert parts.width == 4 * 4 * 4
+    assert parts.arrays == {"0.weight", "0.bias", "1.first.weight", "1.first.bias"}
+    inputs = pictures(7)
+    for training in (True, False):
+        module.train(training)
+        parts.rest.train(training)
+        features = parts.features(inputs)
+        torch.manual_seed(3)
+        whole = module(inputs)
+        torch.manual_seed(3)
+        assert torch.allclose(parts.rest(features), whole, atol=1e-6)
+    together, order = parts.features(inputs), torch.arange(6, -1, -1)
+    assert torch.equal(parts.features(inputs[order]), together[order])
+
+
+def test_a_network_that_counts_its_examples_is_not_divided() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.head = nn.Linear(6, 4), nn.Linear(4, 2)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            values = self.first(inputs)
+            outputs: Tensor = self.head(torch.stack([values[place] for place in range(len(values))]))
+            return outputs
+
+    assert split(Counting(), ("head.weight", "head.bias"), (6,)) is None
+
+
 def test_a_network_that_is_another_each_time_is_not_split() -> None:
     class Random(nn.Module):
         def __init__(self) -> None:

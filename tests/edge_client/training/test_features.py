@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from edge_client.data.dataset import LabelledData
 from edge_client.data.sources import load_source
@@ -119,3 +120,31 @@ def test_features_of_several_parts_are_in_their_order():
     whole = split.features(torch.from_numpy(data.inputs())).numpy()
     assert len(none.rows) == 0
     assert np.allclose(np.concatenate([first.rows, last.rows]), whole, atol=1e-6)
+
+
+class Pooled(nn.Module):
+    """A network that `torch.fx` cannot trace, since it decides by the shape of what a layer gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Conv2d(1, 2, 3), nn.Linear(18, 10)
+
+    def forward(self, inputs):
+        values = self.first(inputs)
+        if values.shape[-1] > 3:
+            values = nn.functional.avg_pool2d(values, 2)
+        return self.head(values.flatten(1))
+
+
+def test_a_network_that_decides_by_shapes_trains_on_kept_features_with_the_same_bits(tmp_path):
+    trained, data = [], digits()
+    for cache in (FeatureCache(tmp_path, limit=10**6), FeatureCache(tmp_path, limit=10**6), NONE):
+        torch.manual_seed(0)
+        module, names = Pooled(), ("head.weight", "head.bias")
+        split = split_for(module, names, SPEC.input_shape, plan(), data)
+        assert split is not None
+        (features,), kept = features_of(split, (data,), cache, "")
+        train(module, data, plan(), trained=names, features=features)
+        trained.append((kept.computed, module.head.weight.detach().numpy()))
+    assert [computed for computed, _ in trained] == [len(data), 0, len(data)]
+    assert all(np.array_equal(weights, trained[0][1]) for _, weights in trained)
