@@ -1,6 +1,7 @@
 """Trains with the task's step graphs in onnxruntime, without torch."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -71,10 +72,11 @@ class OnnxTrainer(Trainer):
             gram = sums_gram(job.plan.objectives)
             if gram is not None:
                 return self._sum(job, gram=gram)
-            arrays = _read(job)
-            job, held_out, kept = self._with_features(job, arrays)
-            graph, part = _prepare_step(job, arrays)
-            network = job.graphs[GRAPH if held_out is None else REST]
+            graph = read_step_graph(job.graphs[STEP])
+            network = job.graphs[REST if FEATURES in job.graphs else GRAPH]
+            arrays = _read(job, _needed(job, graph, network))
+            part = _prepare_step(job, graph, arrays)
+            job, held_out, kept = self._with_features(job, graph)
             check = partial(
                 evaluate, arrays, network, job.data.held_out, given=held_out, threads=self._threads
             )
@@ -106,32 +108,35 @@ class OnnxTrainer(Trainer):
     def score(self, job: TrainingJob) -> Groups:
         """Run the step graph once over the data; raises as `train` does."""
         with _refusals():
-            arrays = _read(job)
-            graph, part = _prepare_step(job, arrays)
+            arrays, graph = _read(job), read_step_graph(job.graphs[STEP])
+            part = _prepare_step(job, graph, arrays)
             return self._change(arrays, job, graph, part).groups
 
     def _with_features(
-        self, job: TrainingJob, arrays: Mapping[str, Array]
+        self, job: TrainingJob, graph: StepGraph
     ) -> tuple[TrainingJob, Array | None, KeptFeatures | None]:
         """The job with features in place of inputs, those held out, and what is kept, if a graph makes them.
 
-        The features that the cache lacks are computed in passes of `BATCH` examples.
+        The features that the cache lacks are computed in small passes, and only for them are the arrays of
+        the frozen part read.
         """
         if FEATURES not in job.graphs:
             return job, None, None
         path, data = job.graphs[FEATURES], job.data
-        width = _output_width(path)
-        answer: list[Callable[[Array], Array]] = []
+        shape, width = data.train.input_shape, _input_width(graph)
+        batch = frozen_batch(shape)
 
         def make(places: NDArray[np.int64]) -> Array:
             rows = np.empty((len(places), width), np.float32)
-            if not answer:
-                answer.append(_open_session(arrays, path, data.train.input_shape, self._threads))
-            for start in range(0, len(places), BATCH):
-                inputs = inputs_at((data.train, data.held_out), places[start : start + BATCH])
-                whole = np.zeros((BATCH, *inputs.shape[1:]), np.float32)
+            answer = _open_session(_read(job), path, shape, self._threads)
+            for start in range(0, len(places), batch):
+                inputs = inputs_at((data.train, data.held_out), places[start : start + batch])
+                whole = np.zeros((batch, *shape), np.float32)
                 whole[: len(inputs)] = inputs
-                rows[start : start + len(inputs)] = answer[0](whole)[: len(inputs)]
+                given = answer(whole)
+                if given.shape != (batch, width):
+                    raise GraphRefused(f"a graph of features gives {list(given.shape)}, not {[batch, width]}")
+                rows[start : start + len(inputs)] = given[: len(inputs)]
             return rows
 
         still = job.still
@@ -139,7 +144,6 @@ class OnnxTrainer(Trainer):
         parts, how = (data.train, data.held_out), (onnxruntime.__version__, self._threads, path.stem)
         kind = job.plan.feature_type
         rows, kept = features_of_parts(cache, name, parts, how, make, width=width, kind=kind)
-        answer.clear()
         return_memory()
         return replace(job, data=replace(data, train=_of_features(data.train, rows[0]))), rows[1], kept
 
@@ -208,13 +212,20 @@ def _refusals() -> Iterator[None]:
         raise PeerError(f"a graph of the task is refused: {error}", reason=Reason.BAD_GRAPH) from error
 
 
-def _prepare_step(job: TrainingJob, arrays: Mapping[str, Array]) -> tuple[StepGraph, int | None]:
-    """The step graph, and the examples per run, for which memory is reserved."""
-    graph = read_step_graph(job.graphs[STEP])
+def _needed(job: TrainingJob, graph: StepGraph, network: Path) -> frozenset[str]:
+    """The arrays that the step graph and that of the outputs take, or all if there are no features."""
+    if FEATURES not in job.graphs:
+        return frozenset(job.received["model"])
+    inputs = read_graph(network.read_bytes(), max_bytes=MAX_GRAPH_BYTES).graph.input
+    return frozenset(job.received["model"]) & {*graph.arrays, *(value.name for value in inputs)}
+
+
+def _prepare_step(job: TrainingJob, graph: StepGraph, arrays: Mapping[str, Array]) -> int | None:
+    """The examples per run of the step graph, for which memory is reserved."""
     count, adapters = len(job.data.train), job.task.adapters
     part = micro_batch(graph, job.plan, arrays, examples=count, board=job.board, adapters=adapters)
     reserve(working_bytes(graph, part or job.plan.batch_size))
-    return graph, part
+    return part
 
 
 def _of_features(data: LabelledData, rows: Array) -> LabelledData:
@@ -223,13 +234,17 @@ def _of_features(data: LabelledData, rows: Array) -> LabelledData:
     return replace(data, images=rows, preprocessing=plain)
 
 
-def _output_width(path: Path) -> int:
-    """The numbers per example that a graph of features gives; raises `GraphRefused` without a number."""
-    (output,) = read_graph(path.read_bytes(), max_bytes=MAX_GRAPH_BYTES).graph.output
-    width = int(output.type.tensor_type.shape.dim[-1].dim_value)
-    if width < 1:
-        raise GraphRefused("a graph of features does not state their number")
-    return width
+def frozen_batch(input_shape: tuple[int, ...]) -> int:
+    """Examples of a pass of the frozen part: the values of its layers take much memory for large pictures."""
+    return min(BATCH, max(1, FROZEN_PASS_BYTES // (4 * math.prod(input_shape))))
+
+
+def _input_width(graph: StepGraph) -> int:
+    """The numbers per example that a step graph takes in place of inputs; raises `GraphRefused` for none."""
+    shape = graph.inputs[names.INPUTS]
+    if len(shape) != 2:
+        raise GraphRefused(f"a step graph of features takes {list(shape)}, not rows of numbers")
+    return shape[1]
 
 
 def _setting(job: TrainingJob, graph: StepGraph, arrays: dict[str, Array]) -> Setting:
@@ -249,10 +264,12 @@ def _setting(job: TrainingJob, graph: StepGraph, arrays: dict[str, Array]) -> Se
     )
 
 
-def _read(job: TrainingJob) -> dict[str, Array]:
-    """The received arrays in float32, read in blocks: decoding a whole one takes several times its memory."""
+def _read(job: TrainingJob, wanted: Collection[str] | None = None) -> dict[str, Array]:
+    """Received arrays in float32, all by default; in blocks, since decoding takes several times more."""
     arrays, received = dict[str, Array](), job.received["model"]
     for name in received:
+        if wanted is not None and name not in wanted:
+            continue
         _, shape = kind = kind_of(received, name)
         arrays[name] = np.empty(shape, np.float32)
         for start, stop in blocks(kind):
@@ -270,15 +287,20 @@ def _attention(graph: StepGraph) -> dict[str, Array]:
 
 
 def _since(arrays: Mapping[str, Array], received: Arrays) -> ComputedArrays:
-    """The arrays minus the received ones, computed when read."""
+    """The arrays minus the received ones, computed when read; 0 for those that were not read to train."""
 
     def rows(name: str, start: int, stop: int) -> Array:
-        return np.asarray(rows_of(arrays, name, start, stop) - rows_of(received, name, start, stop))
+        before = rows_of(received, name, start, stop)
+        if name not in arrays:
+            return np.zeros(before.shape, np.float32)
+        return np.asarray(rows_of(arrays, name, start, stop) - before)
 
-    return ComputedArrays({name: (array.dtype, array.shape) for name, array in arrays.items()}, rows)
+    shapes = {name: kind_of(received, name)[1] for name in received}
+    return ComputedArrays({name: (np.dtype(np.float32), shape) for name, shape in shapes.items()}, rows)
 
 
 BATCH = 16
+FROZEN_PASS_BYTES = 256 * 1024  # of inputs: MobileNets' values take some thirty times more at once
 
 
 def _batches(data: LabelledData) -> Iterator[tuple[Array, Array]]:

@@ -129,13 +129,19 @@ def test_frozen_layers_run_once_without_torch_too(tmp_path: Path, monkeypatch: p
         name: replace(place, features=tmp_path / name / "features") for name, place in bench.places.items()
     }
     opened: list[str] = []
-    open_session = running._open_session
+    read_alone: list[bool] = []
+    open_session, read = running._open_session, running._read
+
+    def reading(job: Any, wanted: Any = None) -> Any:
+        read_alone.append(wanted is not None and len(wanted) == 2)
+        return read(job, wanted)
 
     def opening(arrays: Any, graph: Path, *more: Any) -> Any:
         opened.append(graph.name)
         return open_session(arrays, graph, *more)
 
     monkeypatch.setattr(running, "_open_session", opening)
+    monkeypatch.setattr(running, "_read", reading)
     digests = []
     for number in (1, 2):
         tasks = bench.tasks(number, number)
@@ -146,6 +152,21 @@ def test_frozen_layers_run_once_without_torch_too(tmp_path: Path, monkeypatch: p
     # Both devices have the same graph, and run it in the first round alone.
     assert opened.count(digests[0]) == len(bench.places)
     assert opened.count(tasks["strong"].blobs["rest"].digest) == 2 * 2 * len(bench.places)
+    # Frozen arrays are read for that run, and for no other.
+    assert read_alone.count(True) == 2 * len(bench.places)
+    assert read_alone.count(False) == len(bench.places)
+
+
+def test_passes_of_frozen_layers_are_smaller_for_larger_pictures() -> None:
+    assert [running.frozen_batch((3, side, side)) for side in (28, 96, 224)] == [16, 2, 1]
+
+
+def test_a_graph_of_features_of_another_width_is_refused(tmp_path: Path) -> None:
+    bench = TorchFreeBench(tmp_path, "fedavg", "training.train=head", f"model.name={NORMALISED}")
+    task, place = bench.tasks(1, 1)["strong"], bench.places["strong"]
+    swapped = {**task.blobs, FEATURES: task.blobs["graph"]}
+    with pytest.raises(PeerError, match="a graph of features gives"):
+        trained(task.model_copy(update={"blobs": swapped}), place, OnnxTrainer(threads=1))
 
 
 @mark_slow
