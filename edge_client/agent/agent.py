@@ -17,9 +17,8 @@ from edge_client.agent.settings import AgentSettings
 from edge_client.data.local import DataFeed, LocalData
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.watchdog import watchdog_of
+from edge_client.transport import link_events, paho_client
 from edge_client.transport.event_loop import EventLoop, Stop
-from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp, NotGranted
-from edge_client.transport.paho_client import ConnectionAttempts
 from schemas.errors import PeerError
 from schemas.topics import parse_topic
 
@@ -40,10 +39,10 @@ class Agent:
     def __init__(
         self, settings: AgentSettings, data: LocalData, *, root: Path = ROOT, feed: DataFeed | None = None
     ) -> None:
-        self.inbox: Inbox = queue.SimpleQueue()
+        self.inbox: link_events.Inbox = queue.SimpleQueue()
         self._settings = settings
         self.link, self.runner, self.services = assemble(settings, data, self.inbox, root=root, feed=feed)
-        self._attempts = ConnectionAttempts(settings.address, settings.keep_trying)
+        self._attempts = paho_client.ConnectionAttempts(settings.address, settings.keep_trying)
         self._watchdog = watchdog_of(os.environ)
         self.loop = EventLoop(self.inbox, TICK_S, tick=self._tick, handle=self._handle)
         self._stopped = self.restart_wanted = False
@@ -88,15 +87,15 @@ class Agent:
                 self.restart_wanted = isinstance(event, RestartWanted)
                 self._stopped = True
                 self.runner.step(Stopping())
-            case LinkUp():
+            case link_events.LinkUp():
                 self._on_connected(event)
-            case LinkDown():
+            case link_events.LinkDown():
                 self._on_disconnected(event)
-            case Arrived(topic):
+            case link_events.Arrived(topic):
                 parsed = parse_topic(topic)
                 if not any(service.receive(parsed, event) for service in self.services):
                     raise PeerError(f"nothing is expected on {topic}")
-            case Confirmed() | NotGranted():
+            case link_events.Confirmed() | link_events.NotGranted():
                 self.link.handle(event)
             case _:
                 for service in self.services:
@@ -104,7 +103,7 @@ class Agent:
         if not self.is_over:
             self._prepare_wait()
 
-    def _on_connected(self, up: LinkUp) -> None:
+    def _on_connected(self, up: link_events.LinkUp) -> None:
         self.link.handle(up)
         log.info("connected")
         self._attempts = self._attempts.on_success()
@@ -113,7 +112,7 @@ class Agent:
         for service in self.services:
             service.on_connected(up, now)
 
-    def _on_disconnected(self, down: LinkDown) -> None:
+    def _on_disconnected(self, down: link_events.LinkDown) -> None:
         self.link.handle(down)
         if not down.downgrade:
             self._attempts, message = self._attempts.on_failure(down)

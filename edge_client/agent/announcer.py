@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import Any
 
-from edge_client.agent import server_contact
+from edge_client.agent import server_contact, worker
 from edge_client.agent.eligibility.monitor import EligibilityMonitor
 from edge_client.agent.messenger import Messenger
 from edge_client.agent.presence import Presence
@@ -14,12 +14,10 @@ from edge_client.agent.server_contact import ServerContact
 from edge_client.agent.service import Service, Topic
 from edge_client.agent.session.state import Session
 from edge_client.agent.settings import AgentSettings
-from edge_client.agent.worker import DataChanged
 from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
 from edge_client.transport.paho_client import device_name_conflict
-from schemas.messages import Birth, Death, Refusal, decode_message
+from schemas import messages, values
 from schemas.topics import Channel, DeviceTopic, StateTopic
-from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +101,7 @@ class Announcer(Service):
         return is_service
 
     def handle(self, event: Any) -> None:
-        if isinstance(event, DataChanged):
+        if isinstance(event, worker.DataChanged):
             self._presence.describe(event.data)
             self.announce()
 
@@ -112,12 +110,12 @@ class Announcer(Service):
         if self._connected:
             self._publish(self._presence.birth(self._eligibility.verdict))
 
-    def on_refusal(self, refusal: Refusal) -> None:
+    def on_refusal(self, refusal: messages.Refusal) -> None:
         """The server rejects the birth: repeat it later; raises `ConfigError` if the name is taken."""
-        if refusal.reason in (Reason.TOO_MANY_REQUESTS, Reason.NOT_SELECTED):
+        if refusal.reason in (values.Reason.TOO_MANY_REQUESTS, values.Reason.NOT_SELECTED):
             now, chance = time.monotonic(), random.random()
             self._contact = server_contact.on_rejection(self._contact, now, chance)
-        if refusal.reason is Reason.SAME_NAME and refusal.instance == self._presence.instance:
+        if refusal.reason is values.Reason.SAME_NAME and refusal.instance == self._presence.instance:
             self._name_conflicts += 1
             log.error("another device is called %s: %s", self._settings.device, refusal.detail)
             if self._name_conflicts >= MAX_NAME_CONFLICTS:
@@ -129,8 +127,8 @@ class Announcer(Service):
         A single foreign session may be of this device's process before. A second, later one is of a device
         that connects now; mostly its last will tells, since this one has just ended its connection.
         """
-        message = decode_message(payload, federation=self._settings.federation) if payload else None
-        if not isinstance(message, Birth | Death) or self._is_own(message):
+        message = messages.decode_message(payload, federation=self._settings.federation) if payload else None
+        if not isinstance(message, messages.Birth | messages.Death) or self._is_own(message):
             return
         last, self._foreign = self._foreign, message.session
         if last is None:
@@ -139,7 +137,7 @@ class Announcer(Service):
             who = getattr(message, "origin", "") or "another device"
             self._share_name(who)
 
-    def _is_own(self, message: Birth | Death) -> bool:
+    def _is_own(self, message: messages.Birth | messages.Death) -> bool:
         """Whether it is of this process: by its instance, or by its session where none is stated.
 
         Sessions of two devices that disconnect each other lie between each other.
@@ -168,5 +166,5 @@ class Announcer(Service):
         if self._connected and self._name_conflicts < MAX_NAME_CONFLICTS:
             self._messenger.publish(Channel.BIRTH, self._presence.death(), retain=True)
 
-    def _publish(self, birth: Birth) -> None:
+    def _publish(self, birth: messages.Birth) -> None:
         self._messenger.publish(Channel.BIRTH, birth, retain=True)

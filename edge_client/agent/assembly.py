@@ -11,8 +11,7 @@ from edge_client.agent.eligibility.monitor import EligibilityMonitor
 from edge_client.agent.messenger import Messenger
 from edge_client.agent.presence import Presence
 from edge_client.agent.service import Service, Topic
-from edge_client.agent.session.events import ChunkArrived, Declined, GivenBack, Received
-from edge_client.agent.session.machine import check_epoch
+from edge_client.agent.session import events, machine
 from edge_client.agent.session.state import Session
 from edge_client.agent.session_runner import DataWatch, SessionRunner
 from edge_client.agent.settings import AgentSettings
@@ -94,9 +93,9 @@ class MessageIntake(Service):
     def receive(self, topic: Topic, arrived: Arrived) -> bool:
         match topic:
             case DeviceTopic(channel=Channel.DOWN_BLOB):
-                self._runner.step(ChunkArrived(decode_chunk(arrived.payload)))
+                self._runner.step(events.ChunkArrived(decode_chunk(arrived.payload)))
             case SharedTopic():
-                self._runner.step(ChunkArrived(decode_chunk(arrived.payload), shared=True))
+                self._runner.step(events.ChunkArrived(decode_chunk(arrived.payload), shared=True))
             case DeviceTopic(channel=Channel.DOWN) | StateTopic():
                 if arrived.payload:
                     self._message(self._messenger.decode(arrived.payload))
@@ -112,12 +111,12 @@ class MessageIntake(Service):
         self._policy.check(message)
         if isinstance(message, Refusal):
             self._on_refusal(message)
-        self._runner.step(Received(message))
+        self._runner.step(events.Received(message))
 
     def _refuse_superseded(self, message: AnyMessage) -> None:
         """Refuse what a server says that another one has replaced, and count it."""
         try:
-            check_epoch(self._runner.session, message)
+            machine.check_epoch(self._runner.session, message)
         except PeerError as error:
             self.superseded += 1
             self._messenger.refuse(error)
@@ -137,17 +136,17 @@ class MessageIntake(Service):
                 self._runner.limit_chunks(min(ref.chunk_bytes for ref in task.blobs.values()))
             self._runner.context.data.check(task)
         except PeerError as error:
-            self._runner.step(Declined(task, Reason(error.reason), str(error)))
+            self._runner.step(events.Declined(task, Reason(error.reason), str(error)))
             raise
         begun, data = self._runner.session.is_at(task.run, task.attempt), self._runner.context.data
         held_out, trained_on = len(data.held_out), len(data.train)
         if not begun and (why := objection(self._veto, task, trained_on=trained_on, held_out=held_out)):
             log.warning("round %d: declined, by [veto]: %s", task.round, why)
-            self._runner.step(Declined(task, Reason.INELIGIBLE, why))
+            self._runner.step(events.Declined(task, Reason.INELIGIBLE, why))
         elif not begun and isinstance(task, TrainTask) and not self._eligibility.state.may_train:
-            self._runner.step(Declined(task, Reason.INELIGIBLE, self._eligibility.verdict.detail))
+            self._runner.step(events.Declined(task, Reason.INELIGIBLE, self._eligibility.verdict.detail))
         else:
-            self._runner.step(Received(task, self._runner.stored_chunks(task)))
+            self._runner.step(events.Received(task, self._runner.stored_chunks(task)))
 
     def _on_refusal(self, refusal: Refusal) -> None:
         if refusal.attempt is None and refusal.reason not in LOGGED_ELSEWHERE:
@@ -182,7 +181,7 @@ class EligibilityService(Service):
                     self._worker.give_up_training(detail)
                 case GiveBack(detail):
                     log.warning("the task is given back: %s", detail)
-                    self._runner.step(GivenBack(detail))
+                    self._runner.step(events.GivenBack(detail))
                 case ReportVerdict(verdict):
                     log.warning("%s%s", verdict.eligibility, f": {verdict.detail}" if verdict.detail else "")
                     self._announcer.announce()

@@ -11,12 +11,11 @@ from edge_client.agent.task_context import TaskContext
 from edge_client.data.local import LocalData
 from edge_client.inference import installed_model
 from edge_client.system.libraries import is_installed
+from schemas import messages, values
 from schemas.errors import PeerError
-from schemas.messages import DeliverTask
 from schemas.messages.tasks import GRAPH
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import Arrays, kind_of
-from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +27,7 @@ class ExportJob:
     `fixed` is what the network's factory has drawn besides its weights.
     """
 
-    task: DeliverTask
+    task: messages.DeliverTask
     context: TaskContext
     channel_map: ChannelMap
     arrays: Arrays
@@ -97,7 +96,7 @@ def export_with_graph(job: ExportJob) -> ExportedModel:
     graph = _given_graph(job)
     if graph is None:
         raise PeerError(
-            "this device exports without torch: the task has no graph", reason=Reason.INCOMPATIBLE
+            "this device exports without torch: the task has no graph", reason=values.Reason.INCOMPATIBLE
         )
     report = export_filled(
         graph,

@@ -12,16 +12,14 @@ from numpy.typing import NDArray
 from edge_client.agent.task_context import TaskContext
 from edge_client.data.dataset import LabelledData
 from edge_client.data.local import LocalData
+from edge_client.data.tasks import metrics, words
 from edge_client.data.tasks.learning_task import Metric
-from edge_client.data.tasks.metrics import losses_of
 from edge_client.data.tasks.registry import learning_task
-from edge_client.data.tasks.words import METRICS
 from edge_client.pruning.channel_selection import best_spec, group_scores
 from edge_client.pruning.update_coordinates import in_sub_model
+from edge_client.training import choice, results
 from edge_client.training.checkpoints import EpochCheckpoint
-from edge_client.training.choice import make_trainer
 from edge_client.training.feature_cache import FeatureCache, StillPart
-from edge_client.training.results import EpochReport, Evaluation, TrainingGivenUp
 from edge_client.training.trainer import Trained, Trainer, TrainingJob
 from schemas.errors import ConfigError, PeerError, format_count
 from schemas.messages import DeliverTask, TrainTask
@@ -48,7 +46,7 @@ class DeviceTraining:
     context: TaskContext
     channel_map: ChannelMap
     data: LocalData
-    on_epoch: Callable[[EpochReport], None]
+    on_epoch: Callable[[results.EpochReport], None]
     should_stop: Callable[[], bool]
 
     def prune_model(self, task: TrainTask, received: Groups) -> Pruned:
@@ -83,7 +81,7 @@ class DeviceTraining:
         return self._trainer(task).train(self._job(task, received, kept, step=step, checkpoint=checkpoint))
 
     def _trainer(self, task: TrainTask) -> Trainer:
-        trainer = self.context.trainer or make_trainer()
+        trainer = self.context.trainer or choice.make_trainer()
         trainer.check(task)
         return trainer
 
@@ -214,10 +212,10 @@ def measure_candidate(
 ) -> Candidate:
     """The candidate with these outputs [N, L] of the data's inputs [N, ...]."""
     learning, targets = data.learning_task, data.targets(inputs)
-    loss = float(losses_of(learning)(outputs, targets).mean())
+    loss = float(metrics.losses_of(learning)(outputs, targets).mean())
     errors = np.asarray(learning.errors(data.answers(outputs, targets)), np.float64)
     return Candidate(
-        name, arrays, float(errors.mean()), loss, Evaluation.of(data, outputs, loss, targets).metrics
+        name, arrays, float(errors.mean()), loss, results.Evaluation.of(data, outputs, loss, targets).metrics
     )
 
 
@@ -250,7 +248,7 @@ def personalise(
         if unasked and not shared.error:
             return arrays, None
         others = [*_candidates(task, tuning, training, received, judge)]
-    except (PeerError, ConfigError, TrainingGivenUp) as error:
+    except (PeerError, ConfigError, results.TrainingGivenUp) as error:
         return arrays, _report_unchanged(task, str(error))
     kept = choose(shared, others)
     found = _explain_choice(tuning, shared, kept, others[-1])
@@ -310,11 +308,11 @@ class _Patience:
         self._report, self._began = training.on_epoch, time.monotonic()
         self._limit_s = math.inf if task.deadline_s is None else TIME_SHARE * task.deadline_s
 
-    def __call__(self, report: EpochReport) -> None:
+    def __call__(self, report: results.EpochReport) -> None:
         self._report(report)
         whole_s = (time.monotonic() - self._began) * report.epochs / report.epoch
         if whole_s > self._limit_s:
-            raise TrainingGivenUp(
+            raise results.TrainingGivenUp(
                 f"training takes {whole_s:.0f} s, and the server waits {self._limit_s:.0f} s"
             )
 
@@ -361,7 +359,7 @@ def note_of(found: Personalisation, examples: int) -> str:
     """Which model was kept and by how much, for the log and for the exported file."""
     if not found.kept or found.before is None or found.after is None:
         return f"{SHARED}: {found.why}" if found.why else SHARED
-    text = METRICS[found.metric].text
+    text = words.METRICS[found.metric].text
     figures = f"{found.metric} {text(found.after)}, {text(found.before)} as received"
     compared = format_count(min(examples, MAX_COMPARED), "held-out example")
     return f"{found.model}: {figures}, of {compared}"

@@ -18,8 +18,7 @@ from edge_client.data.drift import (
     most_different,
 )
 from edge_client.data.local import LocalData
-from edge_client.data.tasks.conversion import in_task
-from edge_client.data.tasks.metrics import losses_of
+from edge_client.data.tasks import conversion, metrics
 from edge_client.inference.installed_model import served_model_path
 from schemas.errors import ConfigError
 from schemas.values import DriftFinding
@@ -97,9 +96,9 @@ def _pair_values(known: dict[str, Values], fresh: dict[str, Values]) -> dict[str
 
 def model_statistics(model: "LoadedModel", data: LabelledData) -> dict[str, Values]:
     """The loss [N] of each example, and of a classifier its confidence [N]."""
-    taken = in_task(model.fit(data), model.task.name, model.preprocessing.class_names)
+    taken = conversion.in_task(model.fit(data), model.task.name, model.preprocessing.class_names)
     answers = model.answers(taken.images, taken.labels)
-    found = {"loss": losses_of(model.task)(answers.outputs, answers.targets)}
+    found = {"loss": metrics.losses_of(model.task)(answers.outputs, answers.targets)}
     if model.task.is_ranked:
         found["confidence"] = model.task.answers(answers.outputs, answers.outputs).max(1)
     return found

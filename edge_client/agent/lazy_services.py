@@ -19,12 +19,10 @@ from edge_client.agent.worker import DataChanged
 from edge_client.data.local import LocalData
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
-from schemas import messages
+from schemas import messages, topics, values
 from schemas.errors import PeerError
 from schemas.messages.client_update import UpdateCause, UpdateStage
 from schemas.tensors.chunks import decode_chunk
-from schemas.topics import Channel, DeviceTopic, EnrolTopic
-from schemas.values import Reason
 
 if TYPE_CHECKING:
     from edge_client.agent.offers.runtime import OfferRuntime
@@ -49,7 +47,7 @@ class CertificateService(Service):
         self._renewer.turn(self._link, time.time(), connected=session.connected, idle=idle)
 
     def receive(self, topic: Topic, arrived: Arrived) -> bool:
-        if not isinstance(topic, EnrolTopic):
+        if not isinstance(topic, topics.EnrolTopic):
             return False
         self._renewer.take(self._messenger.decode(arrived.payload))
         return True
@@ -76,7 +74,7 @@ class LazyDiagnostics(Service):
             self._started.tick()
 
     def receive(self, topic: Topic, arrived: Arrived) -> bool:
-        if not isinstance(topic, DeviceTopic) or topic.channel is not Channel.DOWN_FLEET:
+        if not isinstance(topic, topics.DeviceTopic) or topic.channel is not topics.Channel.DOWN_FLEET:
             return False
         message = messages.decode_message(arrived.payload, federation=self._settings.federation)
         if not isinstance(message, messages.DiagnosticRequest):
@@ -107,7 +105,7 @@ class LazyOfferService(Service):
     """
 
     offer_type: ClassVar[type[Offer]]
-    channel: ClassVar[Channel]
+    channel: ClassVar[topics.Channel]
 
     def __init__(self) -> None:
         self._runtime: OfferRuntime | None = None
@@ -136,9 +134,9 @@ class LazyOfferService(Service):
     def receive(self, topic: Topic, arrived: Arrived) -> bool:
         """Take offers, withdrawals and chunks of the offered file."""
         match topic:
-            case DeviceTopic(channel=Channel.DOWN_BLOB):
+            case topics.DeviceTopic(channel=topics.Channel.DOWN_BLOB):
                 return self._runtime is not None and self._runtime.take_chunk(decode_chunk(arrived.payload))
-            case DeviceTopic(channel=self.channel):
+            case topics.DeviceTopic(channel=self.channel):
                 return self._take(arrived.payload)
         return False
 
@@ -160,12 +158,12 @@ class LazyOfferService(Service):
 class LazyRollout(LazyOfferService):
     """Forwards the agent's calls to the runtime of rollouts once there is one."""
 
-    offer_type, channel = messages.ModelOffer, Channel.DOWN_ROLLOUT
+    offer_type, channel = messages.ModelOffer, topics.Channel.DOWN_ROLLOUT
 
     def __init__(self, settings: AgentSettings, data: LocalData, inbox: Inbox, messenger: Messenger) -> None:
         super().__init__()
         self._settings, self._data, self._inbox = settings, data, inbox
-        self._publish = partial(messenger.publish, Channel.UP_ROLLOUT)
+        self._publish = partial(messenger.publish, topics.Channel.UP_ROLLOUT)
         if (settings.state / "rollout" / "trial.json").exists():
             self._start()
 
@@ -190,7 +188,7 @@ def decode_rollout_message(payload: bytes, federation: str) -> messages.ModelOff
     """The message of a device's rollout topic; raises `PeerError` for any other."""
     message = messages.decode_message(payload, federation=federation)
     if not isinstance(message, messages.ModelOffer | messages.ModelWithdrawal):
-        raise PeerError(f"'{message.kind}' does not belong on this topic", reason=Reason.UNKNOWN_KIND)
+        raise PeerError(f"'{message.kind}' does not belong on this topic", reason=values.Reason.UNKNOWN_KIND)
     return message
 
 
@@ -201,12 +199,12 @@ class LazyClientUpdate(LazyOfferService):
     is refused.
     """
 
-    offer_type, channel = messages.ClientOffer, Channel.DOWN_FLEET
+    offer_type, channel = messages.ClientOffer, topics.Channel.DOWN_FLEET
 
     def __init__(self, settings: AgentSettings, inbox: Inbox, messenger: Messenger) -> None:
         super().__init__()
         self._settings, self._inbox = settings, inbox
-        self._publish = partial(messenger.publish, Channel.UP_FLEET)
+        self._publish = partial(messenger.publish, topics.Channel.UP_FLEET)
         self._trouble = ""
         if settings.install_root is not None and (settings.install_root / "update.json").exists():
             self._start()

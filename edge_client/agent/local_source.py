@@ -9,14 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.changes import Mark, Marks, is_past, mark_of_examples, mark_of_files, marks_of_images
+from edge_client.data import changes, dataset, user_function
 from edge_client.data.classes import remark_on_gaps, remark_on_numbers
-from edge_client.data.dataset import LabelledData
 from edge_client.data.drift import DriftTest, ExampleRecord, among, read_record, write_record
 from edge_client.data.local import LocalData
 from edge_client.data.partition import Partition, holdout, share, split_indices
 from edge_client.data.sources import files_of, is_function, load_source
-from edge_client.data.user_function import failure_of
 from schemas.errors import ConfigError, EdgeError, format_count
 
 log = logging.getLogger(__name__)
@@ -65,7 +63,7 @@ class LocalSource:
         self.grows = bool(self._files) or is_function(choice.source)
         self._path, self._drift = record if self.grows else None, drift
         self._record = ExampleRecord()
-        self._mark: Mark | None = None
+        self._mark: changes.Mark | None = None
         self._next_call = 0.0
         self._settles_at: float | None = None
         self._data: LocalData | None = None
@@ -73,7 +71,7 @@ class LocalSource:
 
     def read(self) -> LocalData:
         """Read the data for the first time, log its size; raises `ConfigError` if it cannot be read."""
-        self._mark = mark_of_files(self._files) if self._files else None
+        self._mark = changes.mark_of_files(self._files) if self._files else None
         whole = self._load()
         mine = self._mine(whole)
         saved = read_record(self._path, about=str(self._choice)) if self._path is not None else None
@@ -129,10 +127,10 @@ class LocalSource:
             self._data = replace(before, new=0, alarm=self._record.alarm)
             return self._data if before.new or before.alarm else None
 
-    def _load_if_changed(self) -> LabelledData | None:
+    def _load_if_changed(self) -> dataset.LabelledData | None:
         if self._files:
-            mark = mark_of_files(self._files)
-            if mark == self._mark and not is_past(self._settles_at):
+            mark = changes.mark_of_files(self._files)
+            if mark == self._mark and not changes.is_past(self._settles_at):
                 return None
             # Taken before reading, so that a write meanwhile counts as another change.
             self._mark = mark
@@ -143,7 +141,7 @@ class LocalSource:
         data = self._load()
         return None if self._mark == before else data
 
-    def _load(self) -> LabelledData:
+    def _load(self) -> dataset.LabelledData:
         began = self._clock()
         try:
             data = load_source(self._choice.source, data_root=self._choice.data_root)
@@ -151,21 +149,21 @@ class LocalSource:
             raise
         except Exception as error:
             # A reader's own fault: its text may quote the data, and a log with it can be fetched.
-            why = f"{self._choice.source} cannot be read: {failure_of(error)}"
+            why = f"{self._choice.source} cannot be read: {user_function.failure_of(error)}"
             raise ConfigError(why, quoted=repr(error)) from error
         self._settles_at = data.settles_at
         if is_function(self._choice.source):
-            self._mark = mark_of_examples(data)
+            self._mark = changes.mark_of_examples(data)
             self._next_call = self._clock() + FUNCTION_SHARE * (self._clock() - began)
         return data
 
-    def _mine(self, data: LabelledData) -> LabelledData:
+    def _mine(self, data: dataset.LabelledData) -> dataset.LabelledData:
         chosen = self._choice
         return share(data, chosen.partition, index=chosen.index, count=chosen.count, seed=chosen.seed)
 
-    def _split(self, mine: LabelledData) -> LocalData:
+    def _split(self, mine: dataset.LabelledData) -> LocalData:
         """The current examples, each on the side (training, held out) it was on before, equal ones on one."""
-        marks = marks_of_images(mine.images)
+        marks = changes.marks_of_images(mine.images)
         first = np.sort(np.unique(marks, return_index=True)[1])
         _, held = split_indices(
             first,
@@ -179,7 +177,7 @@ class LocalSource:
         train, held_out = (mine.subset(np.flatnonzero(chosen)) for chosen in (~aside, aside))
         return self._remember(LocalData(train, held_out), marks[~aside], marks[aside])
 
-    def _remember(self, data: LocalData, train: Marks, held_out: Marks) -> LocalData:
+    def _remember(self, data: LocalData, train: changes.Marks, held_out: changes.Marks) -> LocalData:
         """Record the side of each example of the data, and count those that are new."""
         self._record = self._record.split(train, held_out)
         self._save()

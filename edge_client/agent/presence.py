@@ -19,18 +19,15 @@ from edge_client.data.local import LocalData
 from edge_client.inference.model_slots import Slots
 from edge_client.storage.private_state import note_session
 from edge_client.transport.broker_address import BrokerAddress
-from schemas.capabilities import birth_fields
-from schemas.messages import Birth, BlobRequest, Death, encode_message
-from schemas.messages.blobs import UNKNOWN_DIGEST
-from schemas.topics import Channel, DeviceTopic
-from schemas.values import MAX_CLASS_NAMES, DataCard
+from schemas import capabilities, topics, values
+from schemas.messages import Birth, BlobRequest, Death, blobs, encode_message
 
 log = logging.getLogger(__name__)
 
 MAX_BYTES = 2000  # of class names, and of columns, as JSON: a birth has 4 kB, with the profile in it
 
 
-def card_of(local: LocalData, *, source: str) -> DataCard:
+def card_of(local: LocalData, *, source: str) -> values.DataCard:
     """The data card of a device's training part; names that do not fit are omitted with a log line.
 
     Of columns that do not fit only the first is there.
@@ -54,7 +51,7 @@ def card_of(local: LocalData, *, source: str) -> DataCard:
             len(columns),
         )
         columns = columns[:1]
-    return DataCard(
+    return values.DataCard(
         source=source,
         examples=len(data),
         input_shape=data.input_shape,
@@ -70,7 +67,7 @@ def card_of(local: LocalData, *, source: str) -> DataCard:
 
 def fits(names: tuple[str, ...]) -> bool:
     """Whether these names fit a birth message."""
-    if len(names) > MAX_CLASS_NAMES or not all(0 < len(name) <= LONGEST_NAME for name in names):
+    if len(names) > values.MAX_CLASS_NAMES or not all(0 < len(name) <= LONGEST_NAME for name in names):
         return False
     return _bytes(names) <= MAX_BYTES
 
@@ -112,7 +109,7 @@ class Presence:
         return max(last + 1, int(time.time() * 1000))
 
     def will(self, session: int) -> tuple[str, bytes]:
-        topic = DeviceTopic(self._settings.federation, self._settings.device, Channel.BIRTH)
+        topic = topics.DeviceTopic(self._settings.federation, self._settings.device, topics.Channel.BIRTH)
         return str(topic), encode_message(self._death(session))
 
     def begin_session(self, session: int, verdict: EligibilityVerdict = MAY_TRAIN) -> Birth:
@@ -131,7 +128,7 @@ class Presence:
                 birth = self._birth(verdict, card)
         return birth
 
-    def _birth(self, verdict: EligibilityVerdict, card: DataCard) -> Birth:
+    def _birth(self, verdict: EligibilityVerdict, card: values.DataCard) -> Birth:
         profile = self._settings.profile
         reads_epochs = {"software": {**profile.software, "epochs": "1"}}
         return Birth(
@@ -147,7 +144,7 @@ class Presence:
             certificate_until=self._certificate_until(),
             labels=self._settings.labels,
             model=self._model(),
-            **birth_fields(),
+            **capabilities.birth_fields(),
         )
 
     def _model(self) -> str:
@@ -166,7 +163,7 @@ class Presence:
         return BlobRequest(
             federation=self._settings.federation,
             device=self._settings.device,
-            digest=UNKNOWN_DIGEST,
+            digest=blobs.UNKNOWN_DIGEST,
             first=0,
             count=1,
         )

@@ -13,7 +13,6 @@ from typing import Any
 from edge_client.agent.messenger import Messenger
 from edge_client.agent.service import Service
 from edge_client.agent.session import events, machine
-from edge_client.agent.session.machine import Session, SessionPhase
 from edge_client.agent.session.secure_participation import SecureParticipation
 from edge_client.agent.settings import AgentSettings
 from edge_client.agent.state_store import StateStore, keep_blob, keep_chunk
@@ -23,8 +22,7 @@ from edge_client.agent.worker import DataChanged, Progress, Worker
 from edge_client.security.secure_aggregation.keys import ENTROPY_BYTES
 from edge_client.storage.blob_store import BlobStore
 from edge_client.system.logging.formatters import about
-from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
-from edge_client.transport.link_events import Inbox, LinkDown, LinkUp
+from edge_client.transport import chunk_transfer, link_events
 from edge_client.transport.object_store import http as over_http
 from edge_client.transport.object_store.http import HttpClient, TransferOutcome, http_client
 from edge_client.transport.object_store.http_transfers import (
@@ -36,9 +34,8 @@ from edge_client.transport.object_store.http_transfers import (
     PutEnded,
     StopTransfers,
 )
-from schemas.messages import Task, TrainTask, Update
+from schemas import messages, topics
 from schemas.tensors.chunks import BlobRef, ChunkSet
-from schemas.topics import Channel
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +46,7 @@ class TransferThreads:
     Each reports `FetchEnded` or `PutEnded` to the inbox.
     """
 
-    def __init__(self, inbox: Inbox, store: BlobStore, web: HttpClient) -> None:
+    def __init__(self, inbox: link_events.Inbox, store: BlobStore, web: HttpClient) -> None:
         self._inbox, self._store, self._web = inbox, store, web
         self._stopped = threading.Event()
         self._threads: dict[str, threading.Thread] = {}
@@ -110,11 +107,11 @@ class SessionRunner(Service):
         state_store: StateStore,
         messenger: Messenger,
         worker: Worker,
-        inbox: Inbox,
+        inbox: link_events.Inbox,
         telemetry: WorkTelemetry,
     ) -> None:
         self._snapshot = state_store.load_snapshot()
-        self.session = Session(
+        self.session = machine.Session(
             settings.federation,
             settings.device,
             held=state_store.blobs.digests(),
@@ -129,17 +126,17 @@ class SessionRunner(Service):
         self._warned_of_little_data = False
 
     # --- what the agent reports ---
-    def on_connected(self, up: LinkUp, now: float) -> None:
+    def on_connected(self, up: link_events.LinkUp, now: float) -> None:
         """Resume; the first time, with the state that an earlier process has left."""
         self.step(events.Connected())
         if not self._restored:
             self._restored = True
             self.step(events.SessionRestored(self._snapshot, self.stored_chunks(self._snapshot.task)))
 
-    def on_disconnected(self, down: LinkDown) -> None:
+    def on_disconnected(self, down: link_events.LinkDown) -> None:
         self.step(events.Disconnected())
 
-    def tick(self, now: float, session: Session) -> None:
+    def tick(self, now: float, session: machine.Session) -> None:
         self.step(events.Tick())
 
     def handle(self, event: Any) -> None:
@@ -165,12 +162,12 @@ class SessionRunner(Service):
         self._messenger.limit_chunks(chunk_bytes)
         self.step(events.ChunkBytesLimited(chunk_bytes))
 
-    def check_room(self, task: Task) -> None:
+    def check_room(self, task: messages.Task) -> None:
         """Raise `PeerError` if a new task's blobs do not fit on the disk."""
         if not self.session.is_at(task.run, task.attempt):
             self.state_store.check_room(task)
 
-    def stored_chunks(self, task: Task | None) -> dict[str, ChunkSet]:
+    def stored_chunks(self, task: messages.Task | None) -> dict[str, ChunkSet]:
         """The chunks, by digest, that are already stored of a new task's blobs."""
         if task is None or self.session.is_at(task.run, task.attempt):
             return {}
@@ -205,14 +202,14 @@ class SessionRunner(Service):
     def execute(self, command: events.Command) -> None:
         match command:
             case events.SendMessage(message):
-                self._messenger.publish(Channel.UP, message)
+                self._messenger.publish(topics.Channel.UP, message)
             case events.SendChunks():
                 self.send_chunks(command)
-            case WriteChunk():
+            case chunk_transfer.WriteChunk():
                 if (lost := keep_chunk(self.state_store.blobs, command)) is not None:
                     self._make_room()
                     self.step(lost)
-            case VerifyBlob(ref):
+            case chunk_transfer.VerifyBlob(ref):
                 if self.session.has_all_of(ref):
                     self.step(keep_blob(self.state_store.blobs, ref))
             case events.StartWork(task):
@@ -239,9 +236,9 @@ class SessionRunner(Service):
     def _make_room(self) -> None:
         self.step(events.BlobsDiscarded(self.state_store.make_room(self.session)))
 
-    def _start(self, task: Task) -> None:
+    def _start(self, task: messages.Task) -> None:
         about(run=task.run, round=task.round)
-        if isinstance(task, TrainTask) and task.statistics is not None:
+        if isinstance(task, messages.TrainTask) and task.statistics is not None:
             log.info("round %d: statistics of the data", task.round)
         else:
             log.info("round %d: %s at tier %d", task.round, task.action, task.tier)
@@ -254,7 +251,7 @@ class SessionRunner(Service):
 
     def _on_progress(self, event: Progress) -> None:
         task = self.session.task
-        if self.session.phase is not SessionPhase.WORKING or task is None or task != event.task:
+        if self.session.phase is not machine.SessionPhase.WORKING or task is None or task != event.task:
             return
         self.step(events.EpochReached(task, event.epoch))
         log.info("round %d: epoch %d of %d, loss %s", task.round, event.epoch, event.epochs, event.loss)
@@ -267,10 +264,10 @@ class SessionRunner(Service):
             log.warning("round %d: refused (%s) %s", *about_it.values(), refusal.detail, extra=about_it)
         else:
             log.info("round %d: %s accepted", result.round, result.kind)
-            if isinstance(result, Update) and result.metrics.epochs:
+            if isinstance(result, messages.Update) and result.metrics.epochs:
                 self.worker.note_training(self.context, result.metrics.received_loss)
         self.state_store.settle(settled)
-        if self.session.phase is not SessionPhase.WORKING:
+        if self.session.phase is not machine.SessionPhase.WORKING:
             # An answer may come late: files that the worker uses must stay.
             self._make_room()
 
@@ -283,10 +280,10 @@ class DataWatch(Service):
         self._every_s = every_s or math.inf
         self._next = math.inf
 
-    def on_connected(self, up: LinkUp, now: float) -> None:
+    def on_connected(self, up: link_events.LinkUp, now: float) -> None:
         self._next = min(self._next, now + self._every_s)
 
-    def tick(self, now: float, session: Session) -> None:
-        if now >= self._next and session.phase is SessionPhase.IDLE:
+    def tick(self, now: float, session: machine.Session) -> None:
+        if now >= self._next and session.phase is machine.SessionPhase.IDLE:
             self._next = now + self._every_s
             self.worker.look(self._runner.context)

@@ -10,13 +10,10 @@ from edge_client.agent.eligibility.rules import Rules
 from edge_client.agent.veto import Veto
 from edge_client.inference.quantization.selection import ALL, VariantSettings
 from edge_client.security.trusted_key import TrustedKey
-from edge_client.training.checkpoints import INTERVAL_S
-from edge_client.training.choice import make_measured_trainer, make_trainer
+from edge_client.training import checkpoints, choice
 from edge_client.transport.broker_address import BrokerAddress
-from schemas.messages import DeliverTask, Task
+from schemas import messages, statistics, values
 from schemas.messages.tasks import GRAPH, STEP
-from schemas.statistics import MIN_EXAMPLES
-from schemas.values import CapabilityProfile, TrainerName
 
 if TYPE_CHECKING:
     from edge_client.training.trainer import Trainer
@@ -34,21 +31,21 @@ class TaskTrainers:
 
     def __init__(
         self,
-        names: Sequence[TrainerName] = (),
-        make: Callable[[TrainerName | None], "Trainer"] = make_trainer,
+        names: Sequence[values.TrainerName] = (),
+        make: Callable[[values.TrainerName | None], "Trainer"] = choice.make_trainer,
     ) -> None:
         self._names, self._make = names, make
-        self._made: dict[TrainerName | None, Trainer] = {}
-        self._last: TrainerName | None = names[0] if names else None
+        self._made: dict[values.TrainerName | None, Trainer] = {}
+        self._last: values.TrainerName | None = names[0] if names else None
 
-    def of(self, task: Task) -> "Trainer":
+    def of(self, task: messages.Task) -> "Trainer":
         """The trainer of a task: onnxruntime for one with graphs, sent only where they are needed.
 
         A task that only sums has the inference graph alone, as every delivery has. A delivery without a step
         graph is for the trainer of the last task.
         """
-        drawn = STEP in task.blobs or (GRAPH in task.blobs and not isinstance(task, DeliverTask))
-        if self._names and (drawn or not isinstance(task, DeliverTask)):
+        drawn = STEP in task.blobs or (GRAPH in task.blobs and not isinstance(task, messages.DeliverTask))
+        if self._names and (drawn or not isinstance(task, messages.DeliverTask)):
             self._last = "onnx" if drawn and "onnx" in self._names else self._names[0]
         return self._trainer(self._last)
 
@@ -57,7 +54,7 @@ class TaskTrainers:
         if len(self._names) < 2 or free_memory is None or free_memory >= ROOM_BYTES:
             self._trainer(self._last)
 
-    def _trainer(self, name: TrainerName | None) -> "Trainer":
+    def _trainer(self, name: values.TrainerName | None) -> "Trainer":
         if name not in self._made:
             self._made[name] = self._make(name)
         return self._made[name]
@@ -92,14 +89,14 @@ class AgentSettings:
     address: BrokerAddress
     state: Path
     source: str
-    profile: CapabilityProfile
+    profile: values.CapabilityProfile
     once: bool = False
     threads: int | None = None
     model_code: frozenset[str] = frozenset()
     trust: TrustedKey | None = None
-    checkpoint_s: float = INTERVAL_S
+    checkpoint_s: float = checkpoints.INTERVAL_S
     only_masked: bool = False
-    min_examples: int = MIN_EXAMPLES
+    min_examples: int = statistics.MIN_EXAMPLES
     variants: VariantSettings = ALL
     telemetry_every_s: float = 30.0
     eligibility: Rules = field(default_factory=Rules)
@@ -116,5 +113,5 @@ class AgentSettings:
         if self.trainer is not None:
             given = self.trainer
             return TaskTrainers(make=lambda _: given)
-        make = partial(make_measured_trainer, threads=self.threads, state=self.state)
+        make = partial(choice.make_measured_trainer, threads=self.threads, state=self.state)
         return TaskTrainers(self.profile.trainers, make)

@@ -10,9 +10,8 @@ from edge_client.agent.session.events import BlobChecked, ChunkLost, Settled
 from edge_client.agent.session.snapshot import SessionSnapshot, blobs_of
 from edge_client.agent.session.state import Session
 from edge_client.agent.settings import AgentSettings
-from edge_client.storage.atomic_files import sweep, write_synced
+from edge_client.storage import atomic_files, free_space
 from edge_client.storage.blob_store import BlobStore
-from edge_client.storage.free_space import check_free
 from edge_client.storage.private_state import PrivateState
 from edge_client.training.checkpoints import EpochCheckpoints
 from edge_client.transport.chunk_transfer import WriteChunk
@@ -57,7 +56,7 @@ class StateStore:
     """The state folder of one device, except certificates and finished models."""
 
     def __init__(self, settings: AgentSettings) -> None:
-        sweep(settings.state)
+        atomic_files.sweep(settings.state)
         # A blob that a power cut damages is found by `load_snapshot`, and fetched or made again.
         self.blobs = BlobStore(settings.state / "blobs", durable=False, writes_over=True)
         self.private = PrivateState(settings.state / "private")
@@ -106,14 +105,14 @@ class StateStore:
         # Files of other tasks go once this one is begun.
         others = self.blobs.bytes_without({ref.digest for ref in task.blobs.values()} - missing.keys())
         try:
-            check_free(self.blobs.directory, needed - others)
+            free_space.check_free(self.blobs.directory, needed - others)
         except PeerError:
             features = [*self.features.glob("*")]
             for path in features:
                 path.unlink(missing_ok=True)
             if not features:
                 raise
-            check_free(self.blobs.directory, needed - others)
+            free_space.check_free(self.blobs.directory, needed - others)
 
     def make_room(self, session: Session) -> frozenset[str]:
         """Remove all blobs but those of the task and its result; returns the digests of those that remain."""
@@ -162,7 +161,7 @@ class SnapshotFile:
         durable = memory.result is not None or memory.masked != masked
         self._last = memory
         try:
-            write_synced(self._path, memory.model_dump_json().encode(), durable=durable)
+            atomic_files.write_synced(self._path, memory.model_dump_json().encode(), durable=durable)
         except OSError as error:
             # Better no snapshot than an old one, which would bring back a task that is over.
             log.warning("%s cannot be written, a restart will begin the task anew: %s", self._path, error)

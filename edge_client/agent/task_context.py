@@ -11,10 +11,9 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.training.checkpoints import EpochCheckpoints
+from schemas import statistics, values
 from schemas.errors import PeerError
-from schemas.statistics import MIN_EXAMPLES
 from schemas.tensors.chunks import CHUNK_BYTES
-from schemas.values import Reason
 
 if TYPE_CHECKING:
     from edge_client.training.trainer import Trainer
@@ -47,7 +46,7 @@ class TaskContext:
     board: Path = ROOT
     trainer: "Trainer | None" = None
     feed: DataFeed | None = None
-    min_examples: int = MIN_EXAMPLES
+    min_examples: int = statistics.MIN_EXAMPLES
     fewest_to_train: int = 0
 
     def check_model(self, name: str) -> None:
@@ -56,5 +55,5 @@ class TaskContext:
         if not allowed:
             raise PeerError(
                 f"model '{name}' is not one that this device may import: start it with --model-code {name}",
-                reason=Reason.INCOMPATIBLE,
+                reason=values.Reason.INCOMPATIBLE,
             )

@@ -8,23 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from edge_client.agent.device_training import DeviceTraining, Pruned
 from edge_client.agent.task_context import TaskContext
-from edge_client.compression.chain import make_chain
-from edge_client.compression.decoding import decode_groups
-from edge_client.compression.layered_model import received_groups, unpack_blobs
-from edge_client.compression.uplink import encode_answer
+from edge_client.compression import chain, decoding, layered_model, uplink
 from edge_client.data.drift_alarm import DriftAlarm
 from edge_client.data.statistics import not_finite, statistics_of
 from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning import update_coordinates
-from edge_client.training.choice import make_trainer
+from edge_client.training import choice, results
 from edge_client.training.dead_channels import DEAD_CHANNELS, MAX_DEAD, dead_share
-from edge_client.training.results import EpochReport
 from edge_client.training.trainer import Trained, decline_unknown
-from schemas import values
+from schemas import statistics, values
 from schemas.errors import PeerError, format_count
 from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.messages.tasks import FIXED
-from schemas.statistics import StatisticsRequest
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import Groups
 from schemas.tensors.chunks import decode_json
@@ -40,7 +35,7 @@ def do_training(
     task: TrainTask,
     context: TaskContext,
     *,
-    on_epoch: Callable[[EpochReport], None],
+    on_epoch: Callable[[results.EpochReport], None],
     should_stop: Callable[[], bool],
 ) -> Update:
     """Train the task's sub-model on local data; the update's blob is in the store when this returns.
@@ -51,7 +46,7 @@ def do_training(
     """
     if task.statistics is not None:
         return do_statistics(task, task.statistics, context)
-    trainer, second = context.trainer or make_trainer(), as_own_training(task)
+    trainer, second = context.trainer or choice.make_trainer(), as_own_training(task)
     for each in (task, *([second] if second else [])):
         trainer.check(each)
     with open_received(task, context) as (channel_map, sent):
@@ -74,7 +69,7 @@ def _train_shared(pruned: Pruned, training: DeviceTraining) -> Update:
     # The update is computed from the weights and the received file while it is written, to save memory.
     answer = update_coordinates.Answer(task, channel_map, {**trained.groups, **pruned.scores})
     previous = _previous(task, context)
-    sending = encode_answer(answer, trained.delta, task, channel_map, previous, trained.factors)
+    sending = uplink.encode_answer(answer, trained.delta, task, channel_map, previous, trained.factors)
     write = sending.chain.write
     blob = context.store.put_groups(sending.groups, chunk_bytes=context.chunk_bytes, write=write)
     if context.private is not None:
@@ -119,7 +114,7 @@ def do_delivery(
     task: DeliverTask,
     context: TaskContext,
     *,
-    on_epoch: Callable[[EpochReport], None] = lambda _: None,
+    on_epoch: Callable[[results.EpochReport], None] = lambda _: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Delivery:
     """Export the task's sub-model, measure it on held-out data, and serve it if it is good enough.
@@ -200,10 +195,10 @@ def open_received(task: Task, context: TaskContext) -> Iterator[tuple[ChannelMap
     """The channel map and the received state, readable within the block."""
     _check_names(task, context)
     channel_map = _channel_map(context.store.blob_path(task.blobs["channel-map"].digest))
-    with unpack_blobs(task, context.store) as unpacked_groups:
-        groups = decode_groups(received_groups(task, unpacked_groups, channel_map))
+    with layered_model.unpack_blobs(task, context.store) as unpacked_groups:
+        groups = decoding.decode_groups(layered_model.received_groups(task, unpacked_groups, channel_map))
         if task.frozen:
-            frozen = received_groups(task, unpacked_groups, channel_map, frozen=True)
+            frozen = layered_model.received_groups(task, unpacked_groups, channel_map, frozen=True)
             groups = update_coordinates.with_frozen(groups, frozen.get("model", {}))
         yield channel_map, {**groups, **_read_fixed(task, context)}
 
@@ -213,7 +208,7 @@ def _check_names(task: Task, context: TaskContext) -> None:
     context.check_model(task.model.name)
     with decline_unknown():
         learning_task(task.model.task)
-        make_chain(task.uplink)
+        chain.make_chain(task.uplink)
 
 
 def _read_fixed(task: Task, context: TaskContext) -> Groups:
@@ -235,7 +230,7 @@ def _previous(task: Task, context: TaskContext, number: int | None = None) -> Gr
     return context.private.load_groups(task.run, task.round if number is None else number)
 
 
-def do_statistics(task: TrainTask, request: StatisticsRequest, context: TaskContext) -> Update:
+def do_statistics(task: TrainTask, request: statistics.StatisticsRequest, context: TaskContext) -> Update:
     """Measure the training examples; the update's blob is in the store when this returns.
 
     Raises `PeerError` for fewer examples than the owner lets the server see the statistics of, and for values

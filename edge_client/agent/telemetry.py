@@ -13,10 +13,9 @@ from edge_client.agent.service import Service
 from edge_client.agent.session.state import Session, SessionPhase
 from edge_client.agent.settings import AgentSettings
 from edge_client.agent.worker import Progress
+from edge_client.system.hardware import processor, sysfs
 from edge_client.system.hardware.memory import memory, resident, storage
 from edge_client.system.hardware.power import hottest, power, zones
-from edge_client.system.hardware.processor import read_load
-from edge_client.system.hardware.sysfs import ROOT
 from edge_client.transport.link_events import LinkUp
 from schemas.messages import DeliverTask, Task, Telemetry, Update
 from schemas.topics import Channel
@@ -28,9 +27,9 @@ LONG_PHASES = ("fetching", "uploading")
 """Phases that the server cannot see by itself: each is reported once if it lasts `TELEMETRY_S`."""
 
 
-def board_state(*, cores: int, root: Path = ROOT, folder: Path | None = None) -> BoardState:
+def board_state(*, cores: int, root: Path = sysfs.ROOT, folder: Path | None = None) -> BoardState:
     """The current state, with the free space of `folder`; unreadable and impossible values are omitted."""
-    busy, disk = read_load(root), None if folder is None else storage(folder)
+    busy, disk = processor.read_load(root), None if folder is None else storage(folder)
     read = {
         "celsius": hottest(zones(root)),
         "battery": power(root).battery,
@@ -53,7 +52,7 @@ class WorkTelemetry(Service):
     """
 
     def __init__(
-        self, settings: AgentSettings, presence: Presence, messenger: Messenger, *, root: Path = ROOT
+        self, settings: AgentSettings, presence: Presence, messenger: Messenger, *, root: Path = sysfs.ROOT
     ) -> None:
         self._settings, self._presence, self._messenger = settings, presence, messenger
         self._read_board = partial(

@@ -25,8 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edge_client.compression.low_rank import product
-from edge_client.compression.quantization import floats_of, unpack_codes
+from edge_client.compression import low_rank, quantization
 from edge_client.compression.sparse import COUNTS, Sparse, to_dense
 from schemas.tensors.arrays import AnyArray, Arrays, Groups, Kind, LazyArrays, kind_of, rows_of
 
@@ -87,10 +86,10 @@ class Decoded(LazyArrays):
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
         if name in self._left:
-            return product(self._left[name][:, start:stop].T, self._right[name])
+            return low_rank.product(self._left[name][:, start:stop].T, self._right[name])
         codes = self._dense(name, start, stop) if name in self._sparse else self._whole(name, start, stop)
         if name not in self._scales:
-            return floats_of(codes)
+            return quantization.floats_of(codes)
         scales = rows_of(self._scales, name, start, stop)
         # In two steps: numpy multiplies different types at half the speed.
         numbers = codes.astype(FLOAT)
@@ -110,7 +109,7 @@ class Decoded(LazyArrays):
         if name not in self._digits:
             return codes
         levels, shape = self._digits[name]
-        return unpack_codes(codes, levels, math.prod(shape[1:])).reshape(len(codes), *shape[1:])
+        return quantization.unpack_codes(codes, levels, math.prod(shape[1:])).reshape(len(codes), *shape[1:])
 
     def _dense(self, name: str, start: int, stop: int) -> AnyArray:
         counts, shape = self._counts[name], self._sparse[name]

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.compression import decoding
-from edge_client.compression.chain import in_codes, make_codecs
+from edge_client.compression import chain, decoding
 from edge_client.compression.quantization import Fp16, Int8, NumberCodec
 from edge_client.compression.zstd import Zstd
 from schemas.errors import ConfigError, PeerError, nearest
@@ -43,7 +42,7 @@ def changes(params: Arrays, before: Arrays, number: NumberCodec | None) -> Group
     """The delta from `before` to `params`, computed when read."""
     kinds = {name: kind_of(params, name) for name in params}
     coded = {name: kind for name, kind in kinds.items() if number is not None and decoding.is_coded(kind[1])}
-    encoded = in_codes(number, ComputedArrays(coded, partial(_difference, params, before)), None)
+    encoded = chain.in_codes(number, ComputedArrays(coded, partial(_difference, params, before)), None)
     codes = encoded[decoding.MODEL]
     types = {n: kind_of(codes, n) if n in coded else (BITS, shape) for n, (_, shape) in kinds.items()}
 
@@ -159,5 +158,5 @@ def make_downlink(named: Iterable[Component]) -> DownlinkCodecs:
         if component.name not in DOWNLINK:
             hint = nearest(component.name, DOWNLINK)
             raise ConfigError(f"no codec of models is '{component.name}'{hint}", key="downlink")
-    made = make_codecs(named, DOWNLINK, "downlink")
+    made = chain.make_codecs(named, DOWNLINK, "downlink")
     return DownlinkCodecs(made.get("delta"), made.get("fp16", made.get("int8")), made.get("zstd"))

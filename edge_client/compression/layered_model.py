@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from edge_client.compression.downlink import added_up
-from edge_client.compression.zstd import unpack
+from edge_client.compression import downlink, zstd
 from edge_client.pruning.index_sets import IndexSet, as_slice, submodel_index_set, to_array
 from edge_client.pruning.lazy_slicing import read_rows
 from edge_client.storage.blob_store import BlobStore
@@ -64,7 +63,7 @@ def unpack_blobs(task: Task, store: BlobStore) -> Iterator[GroupStore]:
     try:
         for digest, path in files.items():
             with path.open("wb") as file:
-                unpack(store.blob_path(digest), file, limit=sizes[digest])
+                zstd.unpack(store.blob_path(digest), file, limit=sizes[digest])
         yield Unpacked(store, files)
     finally:
         for path in files.values():
@@ -223,4 +222,4 @@ def received_groups(
         if held.spec != task.spec:
             raise PeerError("the layers of the task are those of another sub-model")
         frames.append(held.groups)
-    return added_up(frames) if len(frames) > 1 else frames[0]
+    return downlink.added_up(frames) if len(frames) > 1 else frames[0]

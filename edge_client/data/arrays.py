@@ -12,13 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
+from edge_client.data import said_once, shapes, source_options, validation
 from edge_client.data.dataset import LabelledData, Labels, Pixels, make_labelled_data
 from edge_client.data.pictures.scale import parsed_scale
 from edge_client.data.pictures.units import FULL_RANGES, arrays_in_units, say_range
-from edge_client.data.said_once import say_once
-from edge_client.data.shapes import fit_images
-from edge_client.data.source_options import one_of, options_of
-from edge_client.data.validation import checked_images, checked_labels
 from schemas.errors import ConfigError, nearest
 from schemas.values import PictureScale, Preprocessing
 
@@ -46,8 +43,8 @@ UNSAID = ArrayOptions()
 
 def array_options(text: str, *, source: str) -> ArrayOptions:
     """The options behind `npz:PATH?`; `ConfigError` for others."""
-    options = options_of(text, ("kind", "scale"), source=source)
-    kind = one_of(options, "kind", ("", PICTURES, SIGNALS), source=source)
+    options = source_options.options_of(text, ("kind", "scale"), source=source)
+    kind = source_options.one_of(options, "kind", ("", PICTURES, SIGNALS), source=source)
     if "scale" not in options:
         return ArrayOptions(kind, has_options=True)
     if kind == SIGNALS:
@@ -91,7 +88,7 @@ def examples(
     is_square = images.ndim == 3 and images.shape[1] == images.shape[2] > 1
     if is_square and images.dtype != np.uint8 and not options.kind:
         side = images.shape[1]
-        say_once(
+        said_once.say_once(
             f"{source}: examples of {side}x{side} are taken for grey pictures; for signals state "
             + (f"?kind={SIGNALS} or " if options.has_options else "")
             + f"[model] input-shape = [{side}, {side}]"
@@ -109,7 +106,7 @@ def examples(
         say_range(pixels, len(pixels), source, options.scale)
         preprocessing = Preprocessing(picture_scale=options.scale)
     elif is_picture and pixels.dtype.kind in "iu":
-        say_once(
+        said_once.say_once(
             f"{source}: pixels of {pixels.dtype} are taken as they are; as uint8 or uint16 they would be "
             "scaled by the range of that type"
         )
@@ -154,11 +151,11 @@ def as_batch(images: Pixels, shape: tuple[int, ...], preprocessing: Preprocessin
 
 
 def _in_shape(images: Pixels, shape: tuple[int, ...]) -> Pixels:
-    single = fit_images(images[None], shape)
+    single = shapes.fit_images(images[None], shape)
     if single is not None:
         return single
     many = channels_first(images)
-    found = fit_images(many, shape) if many.ndim else None
+    found = shapes.fit_images(many, shape) if many.ndim else None
     return many if found is None else found
 
 
@@ -199,11 +196,11 @@ def examples_of(
             remedy="expected images and labels, or x_train, y_train, x_test and y_test",
         )
     images, _ = parts[split]
-    pixels = checked_images(arrays[images], f"{source}: array '{images}'")
+    pixels = validation.checked_images(arrays[images], f"{source}: array '{images}'")
     # The names of the classes, if any.
     names = tuple(map(str, arrays.get("class_names", arrays.get("label_names", ()))))
     labels = {
-        name: checked_labels(
+        name: validation.checked_labels(
             arrays[own], f"{source}: array '{own}'", images=len(arrays[of]), class_names=names
         )
         for name, (of, own) in parts.items()

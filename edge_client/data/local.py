@@ -3,13 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from edge_client.data import columns, shapes
 from edge_client.data.classes import misfit, misfit_of_numbers, numbers
-from edge_client.data.columns import column_misfit
 from edge_client.data.pictures.scale import scale_misfit
-from edge_client.data.shapes import fit_data, say_other_scale, shape_misfit
+from schemas import messages, values
 from schemas.errors import ConfigError, PeerError, format_count
-from schemas.messages import Task
-from schemas.values import Reason
 
 if TYPE_CHECKING:
     from edge_client.data.dataset import LabelledData
@@ -28,7 +26,7 @@ class LocalData:
     new: int | None = None
     alarm: "DriftAlarm | None" = None
 
-    def fewer_than_a_batch(self, task: Task) -> str:
+    def fewer_than_a_batch(self, task: messages.Task) -> str:
         """A message that a task's batches exceed the number of examples; empty if they do not."""
         plan, count = task.plan, len(self.train)
         if plan is None or count >= plan.batch_size:
@@ -38,7 +36,7 @@ class LocalData:
             "takes them all"
         )
 
-    def as_the_server_says(self, task: Task) -> "LocalData":
+    def as_the_server_says(self, task: messages.Task) -> "LocalData":
         """The same examples with the federation's shape, preprocessing and labels.
 
         Raises `PeerError` if they do not fit.
@@ -46,20 +44,20 @@ class LocalData:
         self.check(task)
         return replace(self, train=_for_task(self.train, task), held_out=_for_task(self.held_out, task))
 
-    def check(self, task: Task) -> None:
+    def check(self, task: messages.Task) -> None:
         """Raise `PeerError` if these examples do not fit the model's columns, shape or classes."""
         for data in (self.train, self.held_out):
-            misfit = column_misfit(data.columns, task.preprocessing.columns)
+            misfit = columns.column_misfit(data.columns, task.preprocessing.columns)
             misfit = (
                 misfit
-                or shape_misfit(data, task.model.input_shape, task.preprocessing)
+                or shapes.shape_misfit(data, task.model.input_shape, task.preprocessing)
                 or _other_rate(data, task)
             )
             if data.in_units:
                 scales = data.preprocessing.picture_scale, task.preprocessing.picture_scale
                 misfit = misfit or scale_misfit(*scales)
             if why := misfit or _unknown_classes(data, task):
-                raise PeerError(why, reason=Reason.INCOMPATIBLE)
+                raise PeerError(why, reason=values.Reason.INCOMPATIBLE)
 
 
 class DataFeed(Protocol):
@@ -75,14 +73,14 @@ class DataFeed(Protocol):
         """
 
 
-def _other_rate(data: "LabelledData", task: Task) -> str:
+def _other_rate(data: "LabelledData", task: messages.Task) -> str:
     own, known = data.preprocessing.rate, task.preprocessing.rate
     if own is None or known in (None, own):
         return ""
     return f"the model takes recordings of {known:g} Hz, the data has {own:g}: add rate={known:g} to --data"
 
 
-def _unknown_classes(data: "LabelledData", task: Task) -> str:
+def _unknown_classes(data: "LabelledData", task: messages.Task) -> str:
     # Imported here, as below: what a device imports at its start has no use for arrays.
     from edge_client.data.tasks.labels import NO_LABELS
     from edge_client.data.tasks.registry import learning_task
@@ -102,15 +100,15 @@ def _unknown_classes(data: "LabelledData", task: Task) -> str:
     return misfit(data.own_classes, numbers(outputs), named=False)
 
 
-def _for_task(data: "LabelledData", task: Task) -> "LabelledData":
+def _for_task(data: "LabelledData", task: messages.Task) -> "LabelledData":
     """Inputs of the model's shape and columns, labels as indices into the task's classes, if it has some."""
     from edge_client.data.tasks.conversion import in_task
 
     names = task.preprocessing.class_names
     # Fitted first: what a resized picture is known by is the data that is the same for every task.
     try:
-        taken = fit_data(data, task.model.input_shape, task.preprocessing)
+        taken = shapes.fit_data(data, task.model.input_shape, task.preprocessing)
     except ConfigError as error:
-        raise PeerError(str(error), reason=Reason.INCOMPATIBLE) from error
-    say_other_scale(taken, task.preprocessing)
+        raise PeerError(str(error), reason=values.Reason.INCOMPATIBLE) from error
+    shapes.say_other_scale(taken, task.preprocessing)
     return replace(in_task(taken, task.model.task, names), preprocessing=task.preprocessing)

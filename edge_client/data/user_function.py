@@ -12,8 +12,7 @@ from edge_client.data.arrays import examples
 from edge_client.data.classes import are_numbers
 from edge_client.data.dataset import LabelledData
 from edge_client.data.validation import checked_images, checked_labels
-from edge_client.system.schemas_package import hidden_by_ours
-from edge_client.system.user_code import FAILS, users_function
+from edge_client.system import schemas_package, user_code
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 def read_function(request: "SourceRequest") -> LabelledData:
     """What the function returns; its errors are the user's to repair."""
     named = f"data source python:{request.argument}"
-    function: Any = users_function(request.argument, what=named)
+    function: Any = user_code.users_function(request.argument, what=named)
     offered = {"split": request.split, "data_root": request.data_root}
     given = {name: value for name, value in offered.items() if name in _parameters(function)}
     try:
@@ -31,9 +30,9 @@ def read_function(request: "SourceRequest") -> LabelledData:
     except ConfigError:
         # It names its remedy itself.
         raise
-    except FAILS as error:
+    except user_code.FAILS as error:
         # The user's own code may fail in any way.
-        why, clash = f"{named} failed with {failure_of(error)}", hidden_by_ours(error)
+        why, clash = f"{named} failed with {failure_of(error)}", schemas_package.hidden_by_ours(error)
         raise ConfigError(f"{why}{clash}", quoted="" if clash else repr(error)) from error
     return request.of(_examples(value, f"python:{request.argument}"), official="split" in given)
 

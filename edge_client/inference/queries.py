@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
+from edge_client.data import digits, file_kinds, shapes, source_options
 from edge_client.data.arrays import (
     PICTURES,
     SIGNALS,
@@ -23,15 +24,10 @@ from edge_client.data.broken_files import MAX_BROKEN, read_each
 from edge_client.data.class_folders import counts_in_words, files_below, parts_of
 from edge_client.data.classes import shorten_names
 from edge_client.data.dataset import LabelledData, Labels, Pixels
-from edge_client.data.digits import read_digits
-from edge_client.data.file_kinds import check_kind
 from edge_client.data.pictures.folders import picture_options
 from edge_client.data.pictures.picture_files import endings_read
 from edge_client.data.pictures.scale import scale_in_words
-from edge_client.data.shapes import SHRUNK_TO
-from edge_client.data.sounds.recordings import read_recordings
-from edge_client.data.sounds.sound_files import ENDINGS
-from edge_client.data.source_options import place_and_options
+from edge_client.data.sounds import recordings, sound_files
 from edge_client.data.tables.kinds import TABLES, read_source
 from edge_client.data.tasks.conversion import in_task
 from edge_client.inference.input_files import read_image, read_recording, takes_recordings
@@ -53,31 +49,31 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
     """Read the input that a command-line argument names; raises `ConfigError` if the model cannot take it."""
     kind, colon, argument = ("", "", "") if given.exists() else str(given).partition(":")
     if kind == "digits" and not colon:
-        return _make_examples(given, read_digits("test"), model, known=True)
+        return _make_examples(given, digits.read_digits("test"), model, known=True)
     if kind == "python":
         raise ConfigError(
             f"infer: {given} is code", remedy="save what it returns with numpy.savez, and name that file"
         )
     if kind in (*TABLES, "wav"):
-        place, options = place_and_options(argument)
-        check_kind(kind, place)
+        place, options = source_options.place_and_options(argument)
+        file_kinds.check_kind(kind, place)
         if kind == "wav":
             return _make_examples(given, _recordings(place, options, model), model, known=True)
         data, _ = read_source(kind, place, options, split="test")
         return _make_examples(given, data, model, known="label" in dict(parse_qsl(options)))
-    path, options = place_and_options(argument) if kind in ("folder", "npz") else (given, "")
+    path, options = source_options.place_and_options(argument) if kind in ("folder", "npz") else (given, "")
     if takes_recordings(model) and path.is_dir():
         return _of_sounds(path, model)
     if kind == "folder" or path.is_dir():
         return _of_folder(path, options, model)
-    if path.suffix.lower() in ENDINGS:
+    if path.suffix.lower() in sound_files.ENDINGS:
         return _of_recordings([path], model)
     if path.suffix == ".npy":
         return _number_examples(path, as_batch(read_npy(path), model.input_shape, model.preprocessing))
     if path.suffix == ".npz":
         return _of_archive(path, options, model)
     if path.suffix.lower() not in endings_read()[0]:
-        check_kind("", path)
+        file_kinds.check_kind("", path)
     return _of_files([path], model)
 
 
@@ -88,7 +84,7 @@ def _of_files(
     *,
     notes: tuple[str, ...] = (),
     most: float = MAX_BROKEN,
-    side: int = SHRUNK_TO,
+    side: int = shapes.SHRUNK_TO,
 ) -> NamedExamples:
     place = os.path.commonpath(paths) or "."
     shape, about = model.input_shape, model.preprocessing
@@ -177,7 +173,7 @@ def _recordings(folder: Path, options: str, model: LoadedModel) -> LabelledData:
     if rate is not None and takes_recordings(model):
         own = {"rate": f"{rate:g}", "seconds": str(model.input_shape[1] / rate)}
         options = "&".join(filter(None, [options, *(f"{k}={v}" for k, v in own.items() if k not in stated)]))
-    data, _ = read_recordings(folder, options, split="test")
+    data, _ = recordings.read_recordings(folder, options, split="test")
     if rate not in (None, data.preprocessing.rate):
         raise ConfigError(f"wav:{folder}?{options}: {model.path.name} takes recordings of {rate:g} Hz")
     return data
@@ -186,7 +182,7 @@ def _recordings(folder: Path, options: str, model: LoadedModel) -> LabelledData:
 def _of_sounds(root: Path, model: LoadedModel) -> NamedExamples:
     """The recordings of a folder, with labels if its sub-folders are classes of the model."""
     part = parts_of(root, "test").chosen
-    paths = files_below(part, ENDINGS).paths
+    paths = files_below(part, sound_files.ENDINGS).paths
     if not paths:
         raise ConfigError(f"there are no recordings in {part}", remedy="expected files such as .wav")
     folders = [path.relative_to(part).parts[0] for path in paths if path.parent != part]

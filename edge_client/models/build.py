@@ -8,10 +8,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
-from edge_client.models import zoo
-from edge_client.models.modes import evaluating
-from edge_client.models.random_state import seed_generators
-from edge_client.models.registry import MODELS, entry, is_library_network
+from edge_client.models import modes, random_state, registry, zoo
 from edge_client.system.schemas_package import hidden_by_ours
 from edge_client.system.user_code import FAILS, users_function
 from schemas.errors import ConfigError
@@ -24,7 +21,7 @@ def build_model(spec: ModelSpec, *, seed: int = 0) -> nn.Module:
     Lazy layers get their shapes from one forward pass. Raises `ConfigError` for any failure of the factory.
     """
     factory = find_factory(spec.name, what=f"model {spec.name!r}")
-    with seed_generators(seed):
+    with random_state.seed_generators(seed):
         module = _call(factory, spec)
         if not isinstance(module, nn.Module):
             raise ConfigError(
@@ -38,10 +35,10 @@ def build_model(spec: ModelSpec, *, seed: int = 0) -> nn.Module:
 
 def find_factory(name: str, *, what: str) -> Callable[..., object]:
     """The factory of a network, imported; `ConfigError`, which starts with `what`, if there is none."""
-    reference = entry(name).factory
+    reference = registry.entry(name).factory
     return (
         zoo.find_factory(reference, what=what)
-        if is_library_network(reference)
+        if registry.is_library_network(reference)
         else users_function(reference, what=what)
     )
 
@@ -55,7 +52,7 @@ def build_blank(spec: ModelSpec, *, seed: int = 0) -> nn.Module:
 def _give_shapes(module: nn.Module, spec: ModelSpec) -> None:
     """Run two examples through a network with lazy layers, which become ordinary ones."""
     try:
-        with evaluating(module), torch.no_grad():
+        with modes.evaluating(module), torch.no_grad():
             module(torch.zeros(2, *spec.input_shape))
     except Exception as error:
         raise ConfigError(
@@ -105,7 +102,7 @@ def _call(factory: Callable[..., object], spec: ModelSpec) -> object:
     try:
         return factory(spec.input_shape, spec.num_classes)
     except FAILS as error:
-        if isinstance(error, ImportError) and spec.name in MODELS:
+        if isinstance(error, ImportError) and spec.name in registry.MODELS:
             raise ConfigError(
                 f"model {spec.name!r} needs {error.name or error}: pip install 'edge-federation[client]'"
             ) from error

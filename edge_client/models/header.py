@@ -5,8 +5,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from edge_client.models.build import build_model
-from edge_client.models.modes import evaluating
+from edge_client.models import build, modes
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec
 
@@ -24,7 +23,7 @@ def header_name(module: nn.Module, input_shape: tuple[int, ...]) -> str:
     ]
     like = next(module.parameters(), torch.zeros(()))
     try:
-        with evaluating(module), torch.no_grad():
+        with modes.evaluating(module), torch.no_grad():
             outputs = module(torch.zeros(1, *input_shape, dtype=like.dtype, device=like.device))
     finally:
         for hook in hooks:
@@ -41,4 +40,4 @@ def header_name(module: nn.Module, input_shape: tuple[int, ...]) -> str:
 @lru_cache(maxsize=8)
 def header_of(model: ModelSpec) -> str:
     """The name of the header in the network `model`; raises `ConfigError` as `header_name` does."""
-    return header_name(build_model(model), model.input_shape)
+    return header_name(build.build_model(model), model.input_shape)

@@ -2,8 +2,7 @@
 
 from torch import nn
 
-from edge_client.models.shapes import image_shape
-from edge_client.models.zoo import with_colours
+from edge_client.models import shapes, zoo
 
 
 def mobilenet_v2(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -20,8 +19,8 @@ def mobilenet_v2_quarter(input_shape: tuple[int, ...], num_classes: int) -> nn.M
 
 
 def _of_width(width: float, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    colours = image_shape(input_shape)[0]
+    colours = shapes.image_shape(input_shape)[0]
     from torchvision import models
 
     module: nn.Module = models.mobilenet_v2(weights=None, num_classes=num_classes, width_mult=width)
-    return module if colours == 3 else with_colours(module, colours)
+    return module if colours == 3 else zoo.with_colours(module, colours)

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from edge_client.models.inputs import InputRecord
-from edge_client.models.registry import library_and_network
-from edge_client.models.shapes import image_shape
+from edge_client.models import inputs, registry, shapes
 from schemas.errors import ConfigError, near
 
 if TYPE_CHECKING:
@@ -23,20 +21,20 @@ Factory = Callable[[tuple[int, ...], int], "nn.Module"]
 def find_factory(name: str, *, what: str) -> Factory:
     """The factory of a library's network; `ConfigError` that starts with `what` if one of both is missing."""
     try:
-        library, network = _find(*library_and_network(name))
+        library, network = _find(*registry.library_and_network(name))
     except ConfigError as error:
         raise ConfigError(str(error), key=what) from error
     return lambda input_shape, num_classes: library.build(network, input_shape, num_classes)
 
 
-def input_record(name: str) -> InputRecord:
+def input_record(name: str) -> inputs.InputRecord:
     """The inputs of the weights `LIBRARY:NETWORK` or `LIBRARY:NETWORK.WEIGHTS`, as the library states them.
 
     Without `.WEIGHTS` they are those of its default weights. Raises `ConfigError` for an unknown name.
     """
     plain, _, weights = name.partition(".")
     try:
-        library, network = _find(*library_and_network(plain))
+        library, network = _find(*registry.library_and_network(plain))
     except ConfigError as error:
         raise ConfigError(str(error), key=f"weights '{name}'") from error
     return library.read_inputs(network, weights)
@@ -73,7 +71,7 @@ class Library:
     package: str
     list_names: Callable[[], Collection[str]]
     build: Callable[[str, tuple[int, ...], int], "nn.Module"]
-    read_inputs: Callable[[str, str], InputRecord]
+    read_inputs: Callable[[str, str], inputs.InputRecord]
 
 
 def _find(name: str, network: str) -> tuple[Library, str]:
@@ -108,7 +106,7 @@ _OPTIONS = {"googlenet": _WITHOUT_AUXILIARY, "inception_v3": _WITHOUT_AUXILIARY}
 def _build_torchvision(network: str, input_shape: tuple[int, ...], num_classes: int) -> "nn.Module":
     from torchvision import models
 
-    colours, height, width = image_shape(input_shape)
+    colours, height, width = shapes.image_shape(input_shape)
     options = dict(_OPTIONS.get(network, {}))
     if network.startswith("vit_"):
         if height != width:
@@ -118,7 +116,7 @@ def _build_torchvision(network: str, input_shape: tuple[int, ...], num_classes: 
     return module if colours == 3 else with_colours(module, colours)
 
 
-def _read_torchvision(network: str, weights: str) -> InputRecord:
+def _read_torchvision(network: str, weights: str) -> inputs.InputRecord:
     from torchvision import models
 
     known = models.get_model_weights(network)
@@ -128,7 +126,7 @@ def _read_torchvision(network: str, weights: str) -> InputRecord:
         raise ConfigError(f"torchvision has no weights '{weights}' of '{network}'{hint}")
     made = (known[weights] if weights else known.DEFAULT).transforms()
     (crop,), (resized,) = made.crop_size, made.resize_size
-    return InputRecord(
+    return inputs.InputRecord(
         size=(crop, crop),
         mean=tuple(made.mean),
         std=tuple(made.std),
@@ -147,7 +145,7 @@ def _list_timm() -> Collection[str]:
 def _build_timm(network: str, input_shape: tuple[int, ...], num_classes: int) -> "nn.Module":
     import timm
 
-    colours, *size = image_shape(input_shape)
+    colours, *size = shapes.image_shape(input_shape)
     record = timm.get_pretrained_cfg(network)
     # The others take pictures of any size, and do not know the option.
     options: dict[str, Any] = (
@@ -159,7 +157,7 @@ def _build_timm(network: str, input_shape: tuple[int, ...], num_classes: int) ->
     return module
 
 
-def _read_timm(network: str, weights: str) -> InputRecord:
+def _read_timm(network: str, weights: str) -> inputs.InputRecord:
     import timm
 
     try:
@@ -167,9 +165,9 @@ def _read_timm(network: str, weights: str) -> InputRecord:
     except RuntimeError as error:
         raise ConfigError(f"timm has no weights '{weights}' of '{network}'") from error
     if record is None:
-        return InputRecord()
+        return inputs.InputRecord()
     _, height, width = record.input_size
-    return InputRecord(
+    return inputs.InputRecord(
         size=(height, width),
         mean=tuple(record.mean),
         std=tuple(record.std),

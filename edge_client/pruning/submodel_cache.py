@@ -7,9 +7,8 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor, nn
 
+from edge_client.models import build, fixed_state
 from edge_client.models.attributes import Attributes, attributes_of, differing_places, users_parts
-from edge_client.models.build import build_blank
-from edge_client.models.fixed_state import check_given, fill_fixed, fixed_tensors
 from edge_client.pruning.surgery import cut_down, load_arrays
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import Arrays
@@ -51,11 +50,11 @@ class SubModelCache:
         What is `still` is not loaded again if the network was last asked for with the same.
         Raises `PeerError` if it needs other fixed state.
         """
-        check_given(model, fixed or {})
+        fixed_state.check_given(model, fixed or {})
         key = f"{model.model_dump_json()} {spec.model_dump_json()}"
         ready = self._ready.get(key)
         if ready is None or ready.is_used_up:
-            cut = cut_down(build_blank(model), spec, channel_map)
+            cut = cut_down(build.build_blank(model), spec, channel_map)
             self._ready[key] = ready = _Ready.of(cut, self._device)
         self._ready.move_to_end(key)
         while len(self._ready) > self._limit:
@@ -68,7 +67,7 @@ class SubModelCache:
             for name, tensor in ready.fixed.items():
                 tensor.copy_(ready.new[name])
         if fixed:
-            fill_fixed(module, fixed)
+            fixed_state.fill_fixed(module, fixed)
         return module
 
 
@@ -90,7 +89,7 @@ class _Ready:
 
     @classmethod
     def of(cls, module: nn.Module, device: str) -> Self:
-        fixed = fixed_tensors(module.to(device))
+        fixed = fixed_state.fixed_tensors(module.to(device))
         every = users_parts(module)
         parts = [(name, part) for name, part in every if not type(part).__module__.startswith(STATELESS)]
         new = {name: tensor.detach().clone() for name, tensor in fixed.items()}
@@ -101,7 +100,7 @@ class _Ready:
         """Whether the last use has left something in the module that a new one lacks."""
         if not self.parts:
             return False
-        tensors = {name: id(tensor) for name, tensor in fixed_tensors(self.module).items()}
+        tensors = {name: id(tensor) for name, tensor in fixed_state.fixed_tensors(self.module).items()}
         if tensors != {name: id(tensor) for name, tensor in self.fixed.items()}:
             return True
         return bool(differing_places(self.attributes, attributes_of(self.module, self.parts)))

@@ -9,11 +9,9 @@ from functools import partial
 
 import numpy as np
 
+from edge_client.pruning import lazy_slicing, slicing
 from edge_client.pruning.channel_selection import group_scores, personal_spec, prefix_spec
-from edge_client.pruning.lazy_slicing import LazySlice
-from edge_client.pruning.slicing import expand
-from schemas.messages import TrainTask
-from schemas.messages.tasks import is_returned
+from schemas.messages import TrainTask, tasks
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import (
     AnyArray,
@@ -74,7 +72,7 @@ def _select_returned(delta: Arrays, task: TrainTask) -> Arrays:
     if task.returned is None:
         return delta
     names = frozenset(task.returned)
-    return GatheredArrays({name: (delta, name) for name in delta if is_returned(name, names)})
+    return GatheredArrays({name: (delta, name) for name in delta if tasks.is_returned(name, names)})
 
 
 class Answer:
@@ -105,7 +103,7 @@ class Answer:
 
 def in_sub_model(groups: Groups, spec: SubModelSpec, channel_map: ChannelMap) -> Groups:
     """Slice the parameters' arrays to `spec` when read; raises `InvariantError` for a wrong shape."""
-    return {group: LazySlice(arrays, spec, channel_map) for group, arrays in groups.items()}
+    return {group: lazy_slicing.LazySlice(arrays, spec, channel_map) for group, arrays in groups.items()}
 
 
 def in_global(groups: Groups, before: Groups, spec: SubModelSpec, channel_map: ChannelMap) -> Groups:
@@ -114,7 +112,7 @@ def in_global(groups: Groups, before: Groups, spec: SubModelSpec, channel_map: C
     for group, arrays in groups.items():
         known = before.get(group, {})
         own = {name: array for name, array in arrays.items() if name in channel_map.parameters}
-        full, coverage = expand(own, spec, channel_map)
+        full, coverage = slicing.expand(own, spec, channel_map)
         laid = {**arrays, **full}
         for name in full.keys() & known.keys():
             laid[name] = np.where(coverage[name], full[name], known[name])

@@ -11,11 +11,10 @@ from pydantic import ValidationError
 
 from edge_client.security.trusted_key import TrustedKey, make_untrusted_error
 from edge_client.storage.atomic_files import write_synced
+from schemas import messages, values
 from schemas.base import Frozen
 from schemas.errors import PeerError
-from schemas.messages import Task
 from schemas.security.manifest import Manifest, content_digest, spec_digest
-from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +35,7 @@ class TaskVerifier:
         self._federation, self._device = federation, device
         self._newest = _read(path)
 
-    def admit(self, task: Task) -> None:
+    def admit(self, task: messages.Task) -> None:
         """Verify and record a task; raises `PeerError` with reason `untrusted` or `stale-round`."""
         manifest = check_task(task, self._key, federation=self._federation, device=self._device)
         newest = Newest(run=task.run, attempt=task.attempt, issued_at=manifest.issued_at)
@@ -46,7 +45,7 @@ class TaskVerifier:
             self._newest = newest
 
 
-def check_task(task: Task, key: TrustedKey, *, federation: str, device: str) -> Manifest:
+def check_task(task: messages.Task, key: TrustedKey, *, federation: str, device: str) -> Manifest:
     """The manifest of a task; raises `PeerError` unless `key` has signed this task for this device."""
     if task.manifest is None:
         raise make_untrusted_error(
@@ -74,14 +73,14 @@ def check_order(now: Newest, before: Newest | None) -> None:
     if now.run == before.run:
         if now.attempt < before.attempt:
             detail = f"attempt {now.attempt} of run {now.run}, this device has done {before.attempt}"
-            raise PeerError(detail, reason=Reason.STALE_ROUND)
+            raise PeerError(detail, reason=values.Reason.STALE_ROUND)
     elif now.issued_at < before.issued_at:
         detail = (
             f"run {now.run} signed at {now.issued_at}, this device has done a task of {before.run} signed at"
             f" {before.issued_at}: an old task sent again, or the server's clock was set back (then remove"
             " newest-task.json from the device's state folder)"
         )
-        raise PeerError(detail, reason=Reason.STALE_ROUND)
+        raise PeerError(detail, reason=values.Reason.STALE_ROUND)
 
 
 def _read(path: Path) -> Newest | None:

@@ -6,10 +6,9 @@ from torch import Tensor, nn
 
 from edge_client.data.dataset import Inputs, LabelledData
 from edge_client.models.modes import device_of, evaluating
+from edge_client.training import losses, results
 from edge_client.training.features import Features
-from edge_client.training.losses import loss_of
 from edge_client.training.memory_format import channels_innermost
-from edge_client.training.results import NOTHING, Evaluation
 
 
 def evaluate(
@@ -19,24 +18,24 @@ def evaluate(
     inputs: Inputs | None = None,
     features: Features | None = None,
     batch_size: int = 256,
-) -> Evaluation:
+) -> results.Evaluation:
     """Evaluate on all of `data`, with its `inputs` if the caller has them; the module does not change.
 
     With `features` of the examples only what follows them is run.
     """
     if len(data) == 0:
-        return NOTHING
+        return results.NOTHING
     if features is not None:
         return evaluate_outputs(feature_outputs(features, batch_size=batch_size), data, features.rows)
     given = data.inputs() if inputs is None else inputs
     return evaluate_outputs(_forward(module, given, batch_size), data, given)
 
 
-def evaluate_outputs(outputs: Tensor, data: LabelledData, inputs: Inputs) -> Evaluation:
+def evaluate_outputs(outputs: Tensor, data: LabelledData, inputs: Inputs) -> results.Evaluation:
     """Evaluate a network's outputs [N, classes] for all of `data`, whose `inputs` they were computed from."""
     targets = data.targets(inputs)
-    loss = float(loss_of(data.task)(outputs, torch.from_numpy(targets).to(outputs.device)))
-    return Evaluation.of(data, outputs.float().cpu().numpy(), loss, targets)
+    loss = float(losses.loss_of(data.task)(outputs, torch.from_numpy(targets).to(outputs.device)))
+    return results.Evaluation.of(data, outputs.float().cpu().numpy(), loss, targets)
 
 
 def feature_outputs(features: Features, *, batch_size: int = 256) -> Tensor:

@@ -14,27 +14,15 @@ from torch import Tensor, nn
 from edge_client.data.dataset import LabelledData
 from edge_client.models.modes import device_of, evaluating, smallest_batch, training_only
 from edge_client.models.random_state import seed_generators
-from edge_client.training import results
+from edge_client.training import checkpoints, epochs, optimizer_names, results, shared_forward, step_capture
 from edge_client.training.checkpoint_state import restore, state_of
-from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
-from edge_client.training.epochs import (
-    WORK,
-    EpochProgress,
-    count_steps,
-    epoch_orders,
-    epoch_radius,
-    step_rate,
-)
 from edge_client.training.features import Features
 from edge_client.training.losses import loss_of
 from edge_client.training.low_rank import make_low_rank
 from edge_client.training.memory_format import channels_innermost
 from edge_client.training.objectives.objective import Batch, Run, TrainingContext
 from edge_client.training.objectives.registry import build_objectives
-from edge_client.training.optimizer_names import check_optimizer
 from edge_client.training.optimizers import OPTIMIZERS
-from edge_client.training.shared_forward import step_gradients
-from edge_client.training.step_capture import Examples, Recorder, Step
 from edge_client.training.switched_steps import SwitchedSteps
 from schemas.errors import ConfigError
 from schemas.strategy import Adapters, TrainingPlan
@@ -53,8 +41,8 @@ def train(
     kept: Groups | None = None,
     on_epoch: Callable[[results.EpochReport], None] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
-    checkpoint: EpochCheckpoint | None = None,
-    recorder: Recorder | None = None,
+    checkpoint: checkpoints.EpochCheckpoint | None = None,
+    recorder: step_capture.Recorder | None = None,
     micro_batch: int | None = None,
     spec: SubModelSpec | None = None,
     channel_map: ChannelMap | None = None,
@@ -101,15 +89,15 @@ class Training:
         module: nn.Module,
         data: LabelledData,
         plan: TrainingPlan,
-        recorder: Recorder | None,
+        recorder: step_capture.Recorder | None,
         micro_batch: int | None,
         should_stop: Callable[[], bool],
         trained: Collection[str] | None,
         features: Features | None,
         adapters: Adapters | None,
     ) -> None:
-        self._progress = EpochProgress()
-        check_optimizer(plan.optimizer)
+        self._progress = epochs.EpochProgress()
+        optimizer_names.check_optimizer(plan.optimizer)
         self._trained, self._smallest = trained, smallest_batch(module, trained)
         if plan.batch_size < self._smallest:
             raise ConfigError("batch-size 1 cannot train a model with batch normalisation: use 2 or more")
@@ -122,18 +110,18 @@ class Training:
         device, inputs = device_of(module), data.inputs() if features is None else features.rows
         targets = torch.from_numpy(data.targets(inputs)).to(device)
         self.network = module if features is None else features.rest
-        self.examples = Examples(torch.from_numpy(inputs).to(device), targets)
+        self.examples = step_capture.Examples(torch.from_numpy(inputs).to(device), targets)
 
     @property
     def steps(self) -> int:
         """Number of optimizer steps of the plan."""
-        return count_steps(self._plan, len(self.examples.labels), smallest=self._smallest)
+        return epochs.count_steps(self._plan, len(self.examples.labels), smallest=self._smallest)
 
     def run(
         self,
         context: TrainingContext,
         on_epoch: Callable[[results.EpochReport], None] | None,
-        checkpoint: EpochCheckpoint | None,
+        checkpoint: checkpoints.EpochCheckpoint | None,
     ) -> results.TrainingResult:
         """Train for the plan's epochs, after those of the checkpoint."""
         module, plan, progress, objectives = self.module, self._plan, self._progress, self.objectives
@@ -148,8 +136,8 @@ class Training:
                 if number < progress.finished_epochs:
                     # A sharpness-aware epoch took the place of this one.
                     continue
-                radius = epoch_radius(plan, progress.finished_epochs)
-                progress.add(*self._run_epoch(batches, steps(radius)), epochs=WORK if radius else 1)
+                radius = epochs.epoch_radius(plan, progress.finished_epochs)
+                progress.add(*self._run_epoch(batches, steps(radius)), epochs=epochs.WORK if radius else 1)
                 if checkpoint is not None:
                     figures = progress.figures()
                     checkpoint.save(partial(state_of, module, self.optimizer, objectives, **figures))
@@ -185,36 +173,38 @@ class Training:
         channel_map = context.channel_map
         self._own_share = context.spec.share(channel_map) if channel_map else 1.0
 
-    def _resume(self, checkpoint: EpochCheckpoint | None) -> None:
+    def _resume(self, checkpoint: checkpoints.EpochCheckpoint | None) -> None:
         saved = checkpoint.load_values() if checkpoint is not None else None
         if checkpoint is None or saved is None:
             return
         try:
             restore(saved, self.module, self.optimizer, self.objectives)
-        except UnfitCheckpoint:
+        except checkpoints.UnfitCheckpoint:
             # Without the checkpoint the next attempt can start anew.
             checkpoint.drop()
             raise
         self._progress.resume(saved)
 
-    def _make_step(self, radius: float) -> Step:
+    def _make_step(self, radius: float) -> step_capture.Step:
         """The steps of a radius: recorded where no objective does more than choose the step's network."""
         recorder, objectives, given = self._recorder, self.objectives, (self.network, self.optimizer)
         if recorder is not None and len(objectives) == 1 and objectives[0].switches():
             return SwitchedSteps(recorder, *given, objectives[0], self._loss, radius=radius)
-        step: Step = partial(self.take_step, radius)
+        step: step_capture.Step = partial(self.take_step, radius)
         if recorder is not None and not objectives:
             return recorder.steps(*given, step, self._loss, radius=radius)
         return step
 
-    def _epochs(self) -> Iterator[Iterator[Examples]]:
+    def _epochs(self) -> Iterator[Iterator[step_capture.Examples]]:
         """The batches of each epoch, without end."""
         smallest, size, count = self._smallest, self._plan.batch_size, len(self.examples.labels)
-        for shuffled in epoch_orders(self._plan.seed, count) if count else ():
+        for shuffled in epochs.epoch_orders(self._plan.seed, count) if count else ():
             order = torch.from_numpy(shuffled).to(self.examples.labels.device)
             yield (batch for batch in _batches(self.examples, order, size) if len(batch.labels) >= smallest)
 
-    def _run_epoch(self, batches: Iterator[Examples], step: Step) -> tuple[float | None, int]:
+    def _run_epoch(
+        self, batches: Iterator[step_capture.Examples], step: step_capture.Step
+    ) -> tuple[float | None, int]:
         """One pass over the batches; returns the mean loss per example, if finite, and the steps' number."""
         losses, counts = list[Tensor](), list[int]()
         for objective in self.objectives:
@@ -223,7 +213,7 @@ class Training:
             self._check_going_on()
             # Of the full network's channels, those that the step trains.
             share = self._own_share * math.prod(objective.share() for objective in self.objectives)
-            self.optimizer.rate = step_rate(self._plan, self._progress.steps + len(losses), share)
+            self.optimizer.rate = epochs.step_rate(self._plan, self._progress.steps + len(losses), share)
             losses.append(step(examples))
             counts.append(len(examples.labels))
         return results.bound_loss(_mean(losses, counts)), len(losses)
@@ -242,7 +232,7 @@ class Training:
                     self._check_going_on()
                     self._losses(batch)
 
-    def _losses(self, examples: Examples) -> tuple[Tensor, Tensor]:
+    def _losses(self, examples: step_capture.Examples) -> tuple[Tensor, Tensor]:
         """The plain loss, which is comparable between algorithms, and the loss after all objectives."""
         inputs = examples.inputs
         for objective in self.objectives:
@@ -256,10 +246,10 @@ class Training:
             total = objective.loss(batch, total)
         return plain, total
 
-    def take_step(self, radius: float, examples: Examples) -> Tensor:
+    def take_step(self, radius: float, examples: step_capture.Examples) -> Tensor:
         """One step, sharpness-aware with a `radius` above 0; returns the plain loss."""
         passes = partial(self._passes, examples)
-        plain = step_gradients(self.module, self.optimizer, passes, radius=radius)
+        plain = shared_forward.step_gradients(self.module, self.optimizer, passes, radius=radius)
         for objective in self.objectives:
             objective.correct()
         self.optimizer.step()
@@ -267,7 +257,7 @@ class Training:
             objective.after_step()
         return plain
 
-    def _passes(self, examples: Examples) -> Tensor:
+    def _passes(self, examples: step_capture.Examples) -> Tensor:
         """Run both passes; returns the plain loss. Gradients of a batch's parts are added up."""
         whole = len(examples.labels)
         if self._micro_batch is None or self._micro_batch >= whole:
@@ -276,7 +266,7 @@ class Training:
             return plain.detach()
         total = torch.zeros((), device=examples.labels.device)
         parts = (torch.split(tensor, self._micro_batch) for tensor in (examples.inputs, examples.labels))
-        for part in map(Examples, *parts):
+        for part in map(step_capture.Examples, *parts):
             share = len(part.labels) / whole
             plain, loss = self._losses(part)
             (share * loss).backward()  # type: ignore[no-untyped-call]
@@ -284,12 +274,12 @@ class Training:
         return total
 
 
-def _batches(examples: Examples, order: Tensor, size: int) -> Iterator[Examples]:
+def _batches(examples: step_capture.Examples, order: Tensor, size: int) -> Iterator[step_capture.Examples]:
     """The examples in that order, gathered for several batches at once, which is faster."""
     at_once = max(1, GATHERED_BYTES // max(1, size * examples.inputs[:1].nbytes))
     for chosen in torch.split(order, size * at_once):
         inputs, labels = (tensor.index_select(0, chosen) for tensor in (examples.inputs, examples.labels))
-        yield from map(Examples, torch.split(inputs, size), torch.split(labels, size))
+        yield from map(step_capture.Examples, torch.split(inputs, size), torch.split(labels, size))
 
 
 def _mean(losses: list[Tensor], counts: list[int]) -> float | None:

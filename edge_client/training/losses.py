@@ -5,8 +5,7 @@ from collections.abc import Callable
 from torch import Tensor
 from torch.nn import functional
 
-from edge_client.data.tasks.metrics import loss_in
-from edge_client.data.tasks.registry import learning_task
+from edge_client.data.tasks import metrics, registry
 from edge_client.system.plugins import Registry
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # from outputs [B, L] and targets to the mean loss over the batch
@@ -28,4 +27,4 @@ LOSSES: Registry[Loss] = Registry(
 
 
 def loss_of(task: str) -> Loss:
-    return loss_in(LOSSES, learning_task(task))
+    return metrics.loss_in(LOSSES, registry.learning_task(task))

@@ -23,11 +23,8 @@ from torch.overrides import TorchFunctionMode
 
 from edge_client.data.dataset import Inputs, LabelledData
 from edge_client.models.modes import evaluating
-from edge_client.training.epochs import SMALLEST_NORM
-from edge_client.training.evaluation import evaluate, evaluate_outputs
-from edge_client.training.memory_format import channels_innermost
+from edge_client.training import epochs, evaluation, memory_format, results
 from edge_client.training.optimizers import Optimizer
-from edge_client.training.results import Evaluation
 
 # Sharpness-aware steps (SAM, Foret et al. 2021): gradients at weights that were moved uphill.
 
@@ -75,7 +72,7 @@ def uphill(
     with restore_after((*weights, *buffers)):
         with torch.no_grad():
             norms = torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients])
-            factor = radius / torch.linalg.vector_norm(norms).clamp_min(SMALLEST_NORM)
+            factor = radius / torch.linalg.vector_norm(norms).clamp_min(epochs.SMALLEST_NORM)
             for weight, gradient in zip(weights, gradients, strict=True):
                 weight.add_(gradient * factor)
         yield
@@ -144,7 +141,7 @@ def prepare_modules(modules: Sequence[nn.Module], examples: Tensor) -> Iterator[
     with contextlib.ExitStack() as stack:
         for module in modules:
             stack.enter_context(evaluating(module))
-            stack.enter_context(channels_innermost(module, examples))
+            stack.enter_context(memory_format.channels_innermost(module, examples))
         stack.enter_context(torch.inference_mode())
         yield
 
@@ -294,7 +291,7 @@ def evaluate_sub_models(
     inputs: Inputs | None = None,
     batch_size: int = 256,
     compared: set[Hashable] | None = None,
-) -> list[Evaluation]:
+) -> list[results.Evaluation]:
     """Evaluate a network, the first of the modules, and sub-models cut from it, as `evaluate` does.
 
     Layers that they have in common run once, if the results are the same to the bit. All are on the CPU;
@@ -306,5 +303,5 @@ def evaluate_sub_models(
         with prepare_modules(modules, batches[0]):
             outputs = shared_outputs(modules, cuts, batches, compared)
         if outputs is not None:
-            return [evaluate_outputs(found, data, given) for found in outputs]
-    return [evaluate(module, data, inputs=given, batch_size=batch_size) for module in modules]
+            return [evaluation.evaluate_outputs(found, data, given) for found in outputs]
+    return [evaluation.evaluate(module, data, inputs=given, batch_size=batch_size) for module in modules]

@@ -5,11 +5,9 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from edge_client.training.losses import Loss
+from edge_client.training import losses, shared_forward, step_capture
 from edge_client.training.objectives.objective import LocalObjective, StepNetwork
 from edge_client.training.optimizers import Optimizer
-from edge_client.training.shared_forward import step_gradients
-from edge_client.training.step_capture import Examples, Recorder, Step
 
 
 class SwitchedSteps:
@@ -20,19 +18,19 @@ class SwitchedSteps:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: step_capture.Recorder,
         module: nn.Module,
         optimizer: Optimizer,
         objective: LocalObjective,
-        loss: Loss,
+        loss: losses.Loss,
         *,
         radius: float = 0.0,
     ) -> None:
         self._recorder, self._module, self._loss, self._radius = recorder, module, loss, radius
         self._optimizer, self._objective = optimizer, objective
-        self._steps: dict[Hashable, Step] = {}
+        self._steps: dict[Hashable, step_capture.Step] = {}
 
-    def __call__(self, examples: Examples) -> Tensor:
+    def __call__(self, examples: step_capture.Examples) -> Tensor:
         """Run the step, and let the objective choose the next network."""
         network = self._objective.choose_network()
         key = None if network is None else network.key
@@ -51,8 +49,8 @@ def plain_step(
     module: nn.Module,
     optimizer: Optimizer,
     network: StepNetwork | None,
-    loss: Loss,
-    examples: Examples,
+    loss: losses.Loss,
+    examples: step_capture.Examples,
     *,
     radius: float = 0.0,
 ) -> Tensor:
@@ -68,6 +66,6 @@ def plain_step(
         mean.backward()  # type: ignore[no-untyped-call]
         return mean.detach()
 
-    found = step_gradients(module, optimizer, passes, radius=radius)
+    found = shared_forward.step_gradients(module, optimizer, passes, radius=radius)
     optimizer.step()
     return found

@@ -20,22 +20,17 @@ from edge_client.pruning.submodel_cache import SubModelCache
 from edge_client.pruning.surgery import trained_since
 from edge_client.system.hardware.memory import Memory, memory
 from edge_client.system.process_memory import give_back
-from edge_client.training import trainer
-from edge_client.training.cost_model import NetworkCost, network_cost
+from edge_client.training import cost_model, optimizer_names, results, step_capture, trainer
 from edge_client.training.evaluation import evaluate, logits
 from edge_client.training.feature_cache import FeatureCache
 from edge_client.training.features import Features, features_of, split_for
 from edge_client.training.loop import train
 from edge_client.training.objectives.registry import build_objectives
-from edge_client.training.optimizer_names import check_optimizer
-from edge_client.training.results import Evaluation, TrainingResult
-from edge_client.training.step_capture import Recorder
+from schemas import messages, values
 from schemas.errors import PeerError
-from schemas.messages import TrainTask
 from schemas.messages.tasks import FIXED
 from schemas.strategy import Adapters, TrainingPlan
 from schemas.tensors.arrays import Groups
-from schemas.values import KeptFeatures
 
 EVALUATION_BATCH = 64  # larger batches would need more memory than training, and save no time
 
@@ -45,7 +40,7 @@ class ModuleJob(trainer.TrainingJob):
     """A training job with the module that has the received weights."""
 
     module: nn.Module
-    recorder: Recorder | None = None
+    recorder: step_capture.Recorder | None = None
 
     @cached_property
     def micro_batch(self) -> int | None:
@@ -62,7 +57,7 @@ class ModuleJob(trainer.TrainingJob):
         return fit(memory=memory(self.board))
 
     @cached_property
-    def features(self) -> tuple[Features, Features, KeptFeatures] | None:
+    def features(self) -> tuple[Features, Features, values.KeptFeatures] | None:
         """Those of the examples to train on and of those held out, and what is kept.
 
         None where all layers have to run.
@@ -84,25 +79,25 @@ class ModuleJob(trainer.TrainingJob):
 class LocalWork(Protocol):
     """Trains tasks; its methods are never called from two threads at once."""
 
-    def check(self, task: TrainTask) -> None:
+    def check(self, task: messages.TrainTask) -> None:
         """Raise `PeerError` for a task that this work cannot do."""
 
-    def train(self, job: ModuleJob) -> TrainingResult:
+    def train(self, job: ModuleJob) -> results.TrainingResult:
         """Train `job.module` in place."""
 
-    def evaluate(self, job: ModuleJob) -> Evaluation:
+    def evaluate(self, job: ModuleJob) -> results.Evaluation:
         """Loss and accuracy of `job.module` on data that is never trained on."""
 
 
 class OwnTraining:
     """This package's training loop."""
 
-    def check(self, task: TrainTask) -> None:
+    def check(self, task: messages.TrainTask) -> None:
         with trainer.decline_unknown():
-            check_optimizer(task.training.optimizer)
+            optimizer_names.check_optimizer(task.training.optimizer)
             build_objectives(task.training.objectives)
 
-    def train(self, job: ModuleJob) -> TrainingResult:
+    def train(self, job: ModuleJob) -> results.TrainingResult:
         return train(
             job.module,
             job.data.train,
@@ -121,7 +116,7 @@ class OwnTraining:
             adapters=job.task.adapters,
         )
 
-    def evaluate(self, job: ModuleJob) -> Evaluation:
+    def evaluate(self, job: ModuleJob) -> results.Evaluation:
         batch_size = min(EVALUATION_BATCH, job.micro_batch or EVALUATION_BATCH)
         features = job.features[1] if job.features else None
         return evaluate(job.module, job.data.held_out, features=features, batch_size=batch_size)
@@ -144,13 +139,13 @@ class TorchTrainer(trainer.Trainer):
         work: LocalWork = OWN_TRAINING,
         *,
         sub_models: SubModelCache | None = None,
-        recorder: Recorder | None = None,
+        recorder: step_capture.Recorder | None = None,
         threads: int | None = None,
     ) -> None:
         self._work, self._recorder, self._threads = work, recorder, threads
         self._sub_models = sub_models or SubModelCache()
 
-    def check(self, task: TrainTask) -> None:
+    def check(self, task: messages.TrainTask) -> None:
         with trainer.decline_unknown():
             find_factory(task.model.name, what=f"model {task.model.name!r}")
         self._work.check(task)
@@ -205,7 +200,7 @@ class TorchTrainer(trainer.Trainer):
 MARGIN = 1.2  # factor by which free memory must exceed the estimate, which may be a fifth too low
 PER_BATCH = frozenset({"mix"})  # objectives that decide once per batch
 
-_costs: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], NetworkCost]] = WeakKeyDictionary()
+_costs: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], cost_model.NetworkCost]] = WeakKeyDictionary()
 
 
 def micro_batch(
@@ -227,7 +222,7 @@ def micro_batch(
     costs = _costs.setdefault(module, {})
     key = trained, adapters
     if key not in costs:
-        costs[key] = network_cost(module, input_shape, trained, adapters)
+        costs[key] = cost_model.network_cost(module, input_shape, trained, adapters)
     cost = costs[key]
     whole = min(plan.batch_size, examples)
     is_whole = normalises_batches(module, trained) or any(part.name in PER_BATCH for part in plan.objectives)

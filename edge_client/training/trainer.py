@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from edge_client.compression.low_rank import Factors, with_products
 from edge_client.data.local import LocalData
-from edge_client.training.checkpoints import EpochCheckpoint
-from edge_client.training.feature_cache import StillPart
-from edge_client.training.results import NOTHING, EpochReport, Evaluation, TrainingResult, bound_loss
+from edge_client.training import checkpoints, feature_cache, results
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
@@ -61,11 +59,11 @@ class TrainingJob:
     kept: Groups
     channel_map: ChannelMap
     board: Path
-    on_epoch: Callable[[EpochReport], None]
+    on_epoch: Callable[[results.EpochReport], None]
     should_stop: Callable[[], bool]
-    checkpoint: EpochCheckpoint | None = None
+    checkpoint: checkpoints.EpochCheckpoint | None = None
     graphs: Mapping[str, Path] = field(default_factory=dict)
-    still: StillPart | None = None
+    still: feature_cache.StillPart | None = None
 
 
 def cohort_key(job: TrainingJob) -> Hashable:
@@ -91,28 +89,28 @@ class Trained:
     groups: Groups
     kept: Groups
     metrics: TrainingMetrics
-    before: Evaluation = NOTHING
-    after: Evaluation = NOTHING
+    before: results.Evaluation = results.NOTHING
+    after: results.Evaluation = results.NOTHING
     factors: Mapping[str, Factors] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls,
-        result: TrainingResult,
-        before: Evaluation,
-        after: Evaluation,
+        result: results.TrainingResult,
+        before: results.Evaluation,
+        after: results.Evaluation,
         *,
         delta: Arrays,
         features: KeptFeatures | None = None,
     ) -> "Trained":
         """A result with the evaluations before and after it."""
         measured = {
-            "received_loss": bound_loss(before.loss),
+            "received_loss": results.bound_loss(before.loss),
             "accuracy": after.accuracy,
             "measured_on": after.examples,
             "features": features,
             "metrics": {
-                name: value for name, value in after.metrics.items() if bound_loss(value) is not None
+                name: value for name, value in after.metrics.items() if results.bound_loss(value) is not None
             },
         }
         metrics = result.metrics.model_copy(update=measured)

@@ -18,11 +18,8 @@ from paho.mqtt.enums import MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
-from edge_client.transport import link_events
+from edge_client.transport import link_events, message_parts, paho_client, tls
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.message_parts import MAX_IN_FLIGHT, SMALL_PAYLOAD, Outbox, Parts, split
-from edge_client.transport.paho_client import connect_terms, make_client
-from edge_client.transport.tls import explain, is_lasting, load_pair, make_context
 from schemas.errors import ConfigError
 from schemas.tensors.chunks import CHUNK_HEADER_BYTES
 
@@ -75,20 +72,20 @@ class Link:
         self._listened: frozenset[str] = frozenset()
         self._session = first_session - 1
         self.version = MQTTProtocolVersion.MQTTv5
-        self._tls: ssl.SSLContext | None = None if address.tls is None else make_context(address.tls)
+        self._tls: ssl.SSLContext | None = None if address.tls is None else tls.make_context(address.tls)
         self._trouble = ""
         self._answered = False
         self._up_at: float | None = None
         self._quick = self._hung_up = 0
         self._largest_part: int | None = None
-        self._parts = Parts()
-        self._outbox = Outbox()
+        self._parts = message_parts.Parts()
+        self._outbox = message_parts.Outbox()
         self.client = self.prepare_client()
         self.dropped = 0
 
     def open(self) -> None:
         """Start to connect; `LinkUp` reports success."""
-        terms = connect_terms(self.version)
+        terms = paho_client.connect_terms(self.version)
         self.client.connect_async(self._address.host, self._address.port, **terms)
         self.client.loop_start()
 
@@ -127,7 +124,7 @@ class Link:
 
         At QoS 1 a message that is published offline waits for the next connection.
         """
-        for part in split(payload, self._largest_part):
+        for part in message_parts.split(payload, self._largest_part):
             self._outbox.publish(self.client, topic, part, retain=retain, qos=qos)
 
     def fit(self, chunk_bytes: int) -> None:
@@ -205,8 +202,8 @@ class Link:
         self.client.reconnect_delay_set(longest, longest)  # type: ignore[arg-type]
 
     def prepare_client(self) -> mqtt.Client:
-        client = make_client(self._address, self.client_id, self.version, self._tls)
-        client.max_inflight_messages_set(MAX_IN_FLIGHT + 4)
+        client = paho_client.make_client(self._address, self.client_id, self.version, self._tls)
+        client.max_inflight_messages_set(message_parts.MAX_IN_FLIGHT + 4)
         client.max_queued_messages_set(10_000)
         client.on_pre_connect = self._on_pre_connect
         client.on_connect = self._on_connect
@@ -226,7 +223,7 @@ class Link:
         if self._tls is not None and self._address.tls is not None:
             # The file may hold a renewed certificate.
             with contextlib.suppress(ConfigError):
-                load_pair(self._tls, self._address.tls)
+                tls.load_pair(self._tls, self._address.tls)
         if self._will is not None:
             topic, payload = self._will(self._session)
             client.will_set(topic, payload, qos=1, retain=self._will_retained)
@@ -255,9 +252,9 @@ class Link:
     def _on_connect_fail(self, client: mqtt.Client, userdata: Any) -> None:
         self._quick = 0
         error = sys.exc_info()[1]
-        why = explain(error, self._address)
+        why = tls.explain(error, self._address)
         reason = f"the broker cannot be reached: {why}" if why else "the broker cannot be reached"
-        self._inbox.put(link_events.LinkDown(reason, lasting=is_lasting(error)))
+        self._inbox.put(link_events.LinkDown(reason, lasting=tls.is_lasting(error)))
 
     def _on_disconnect(
         self, client: mqtt.Client, userdata: Any, flags: Any, reason: Any, properties: Any
@@ -266,13 +263,13 @@ class Link:
         explained = reason.value == 0 or (flags.is_disconnect_packet_from_server and not taken_over)
         quick = self._up_at is not None and time.monotonic() < self._up_at + QUICK_S
         self._quick = self._quick + 1 if quick and not explained else 0
-        why = TAKEN_OVER if taken_over else explain(self._trouble, self._address)
+        why = TAKEN_OVER if taken_over else tls.explain(self._trouble, self._address)
         if not taken_over and self._quick >= MAX_QUICK:
             why, taken_over = SUPPOSED, True
         if taken_over and self._quick >= 2 * MAX_QUICK:
             # By now the evidence has been read, if there is any.
             self._be_patient()
-        lasting = is_lasting(self._trouble)
+        lasting = tls.is_lasting(self._trouble)
         told = self._answered or explained or why
         silent = not told and self._is_mute(reason.value == KEEPALIVE_TIMEOUT)
         downgrade = silent and client.protocol is MQTTProtocolVersion.MQTTv5
@@ -296,7 +293,7 @@ class Link:
         self._trouble = trouble
 
     def _on_message(self, client: mqtt.Client, userdata: Any, message: mqtt.MQTTMessage) -> None:
-        small = len(message.payload) <= SMALL_PAYLOAD
+        small = len(message.payload) <= message_parts.SMALL_PAYLOAD
         if self._inbox.qsize() > (MAX_INBOX if small else MAX_LARGE):
             self.dropped += 1
             return

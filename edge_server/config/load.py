@@ -7,11 +7,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from edge_server.config import inputs, recipe_files, test_data
 from edge_server.config.config import Config
 from edge_server.config.errors import explain
-from edge_server.config.inputs import KEYS
-from edge_server.config.recipe_files import read_recipe, recipe_names
-from edge_server.config.test_data import merge_tables, override_table
 from schemas.errors import ConfigError, nearest
 
 
@@ -19,15 +17,15 @@ def load_config(source: str, overrides: Sequence[str] = ()) -> Config:
     """Read a federation file, or a recipe by name, and apply `key=value` overrides."""
     table = read_table(source)
     for override in overrides:
-        table = merge_tables(table, override_table(override))
+        table = test_data.merge_tables(table, test_data.override_table(override))
     return check_config(table, source)
 
 
 def read_table(source: str) -> Mapping[str, Any]:
     """The settings that a federation file and its recipe, or a recipe by name, state; unchecked."""
     path = Path(source)
-    if source in recipe_names() and not path.exists():
-        return read_recipe(source)
+    if source in recipe_files.recipe_names() and not path.exists():
+        return recipe_files.read_recipe(source)
     return _with_recipe(_read_toml(path), source)
 
 
@@ -57,7 +55,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
-        hint = nearest(str(path), recipe_names()) if path.suffix == "" else ""
+        hint = nearest(str(path), recipe_files.recipe_names()) if path.suffix == "" else ""
         raise ConfigError(f"there is no such file or recipe{hint}", place=path) from None
     except IsADirectoryError:
         inside = path / "federation.toml"
@@ -74,13 +72,13 @@ def _with_recipe(table: dict[str, Any], source: str) -> dict[str, Any]:
     if not isinstance(name, str):
         return table
     try:
-        recipe = read_recipe(name)
+        recipe = recipe_files.read_recipe(name)
     except ConfigError as error:
         raise ConfigError(str(error), place=source, key="recipe") from error
-    return merge_tables(recipe, {key: value for key, value in table.items() if key != "recipe"})
+    return test_data.merge_tables(recipe, {key: value for key, value in table.items() if key != "recipe"})
 
 
-OF_WEIGHTS = ("model.input-shape", *(f"data.{key}" for key in KEYS))
+OF_WEIGHTS = ("model.input-shape", *(f"data.{key}" for key in inputs.KEYS))
 WORDS = frozenset({"recipe.summary", "recipe.citation"})  # keys that describe and set nothing
 
 

@@ -6,16 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from edge_client.data import shapes, source_options, sources
 from edge_client.data.classes import complete_names, remark_on_gaps, remark_on_numbers, shorten_names
 from edge_client.data.columns import completed_by, features_of, in_columns
 from edge_client.data.dataset import LabelledData, sample
 from edge_client.data.pictures.scale import scale_misfit
-from edge_client.data.shapes import fit_data, in_words, shape_misfit, with_side
-from edge_client.data.source_options import Split
-from edge_client.data.sources import load_source
-from edge_client.data.tasks.conversion import in_task
+from edge_client.data.tasks import conversion, registry
 from edge_client.data.tasks.labels import with_labels
-from edge_client.data.tasks.registry import learning_task
 from edge_client.models.registry import entry
 from edge_server.config.config import Config
 from edge_server.config.errors import section_keys
@@ -94,25 +91,25 @@ def load_test_data(config: Config) -> LabelledData | None:
     except ConfigError as error:
         raise ConfigError(str(error), key="[data] source") from error
     data = data if config.data.test_samples is None else sample(data, config.data.test_samples)
-    data = fit_data(data, spec.input_shape)
+    data = shapes.fit_data(data, spec.input_shape)
     return replace(data, preprocessing=as_stated(data.preprocessing, config.data, spec))
 
 
-def read_source(config: Config, source: str, *, split: Split = "train") -> LabelledData:
+def read_source(config: Config, source: str, *, split: source_options.Split = "train") -> LabelledData:
     """Examples of the configured source in the configured size, with labels of the configured task.
 
     Raises `ConfigError` that starts with the key.
     """
     try:
-        data = load_source(source, data_root=config.data.data_root, split=split)
-        data = with_labels(data, learning_task(config.model.task).labels)
+        data = sources.load_source(source, data_root=config.data.data_root, split=split)
+        data = with_labels(data, registry.learning_task(config.model.task).labels)
     except ConfigError as error:
         raise ConfigError(str(error), key="[data] source") from error
     if config.data.resizing is not None:
         about = data.preprocessing.model_copy(update={"resizing": config.data.resizing})
         data = replace(data, preprocessing=about)
     try:
-        data = data if config.data.resize is None else with_side(data, config.data.resize)
+        data = data if config.data.resize is None else shapes.with_side(data, config.data.resize)
     except ConfigError as error:
         raise ConfigError(str(error), key="[data] resize") from error
     stated = config.data.common_scale
@@ -125,7 +122,7 @@ def read_source(config: Config, source: str, *, split: Split = "train") -> Label
 
 def model_spec(config: Config, data: LabelledData | None) -> ModelSpec:
     """The network's shape and outputs, from the file or the data; `ConfigError` without both."""
-    task = learning_task(config.model.task)
+    task = registry.learning_task(config.model.task)
     shape = config.model.input_shape or (_input_shape(config, data) if data else None)
     labels = config.num_classes or (data.num_classes if data else None)
     classes = (
@@ -144,7 +141,7 @@ def model_spec(config: Config, data: LabelledData | None) -> ModelSpec:
             key="[data] source",
             remedy=f"add rate={known:g} to the source",
         )
-    if data is not None and shape_misfit(data, shape):
+    if data is not None and shapes.shape_misfit(data, shape):
         raise ConfigError(
             f"{shape}, but the examples of [data] source are {data.input_shape}",
             key="[model] input-shape",
@@ -184,7 +181,7 @@ def stated_classes(config: Config, data: LabelledData | None, count: int) -> tup
 
     Empty if neither has any, or if the outputs of the task have none.
     """
-    if not learning_task(config.model.task).has_named_outputs:
+    if not registry.learning_task(config.model.task).has_named_outputs:
         return ()
     names = config.data.classes or (_names(data) if data is not None else ())
     if names and len(names) < count:
@@ -212,7 +209,7 @@ def stated_columns(config: Config, data: LabelledData | None, spec: ModelSpec) -
         return own
     if len(names) not in spec.input_shape[:2]:
         raise ConfigError(
-            f"{len(names)} are named, and '{spec.name}' takes {in_words(spec.input_shape)}",
+            f"{len(names)} are named, and '{spec.name}' takes {shapes.in_words(spec.input_shape)}",
             key="[data] columns",
             remedy="name as many as it has inputs",
         )
@@ -224,6 +221,6 @@ def as_the_federation(
 ) -> LabelledData:
     """The server's examples in the federation's columns and classes; `ConfigError` if they do not fit."""
     try:
-        return in_task(in_columns(data, columns), model.task, classes)
+        return conversion.in_task(in_columns(data, columns), model.task, classes)
     except ConfigError as error:
         raise ConfigError(str(error), key="[data] source") from error

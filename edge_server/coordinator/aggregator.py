@@ -8,8 +8,7 @@ from typing import Any
 
 from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.channel_selection import group_ratios
-from edge_server.coordinator.aggregators.pool import AggregatorPool
-from edge_server.coordinator.aggregators.worker import ToAdd
+from edge_server.coordinator.aggregators import pool, worker
 from edge_server.coordinator.global_model import has_diverged
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.round_record import (
@@ -75,7 +74,7 @@ class Aggregator:
         tiering: TierAssigner,
         tests: RoundTests,
         recorder: RoundRecorder,
-        aggregators: AggregatorPool,
+        aggregators: pool.AggregatorPool,
     ) -> None:
         self._context, self._model, self._storage = model.context, model, storage
         self._checker, self._sums, self._tiering = checker, sums, tiering
@@ -211,7 +210,7 @@ class Aggregator:
         if weights is None:
             return updates, ()
         members = [
-            ToAdd(sent[u.client], weights[u.client], int(u.metrics["staleness"]))
+            worker.ToAdd(sent[u.client], weights[u.client], int(u.metrics["staleness"]))
             for u in updates
             if sent[u.client].receipt is None
         ]

@@ -1,11 +1,10 @@
 """Building the coordinator of a run from its configuration and its folder."""
 
 from edge_server.config.config import Config
+from edge_server.coordinator import evaluation, tier_assignment
 from edge_server.coordinator.aggregator import Aggregator
-from edge_server.coordinator.aggregators.pool import WORTH_BYTES, AggregatorPool, usual_count
-from edge_server.coordinator.aggregators.worker import AggregatorSetup
+from edge_server.coordinator.aggregators import pool, worker
 from edge_server.coordinator.coordinator import Coordinator
-from edge_server.coordinator.evaluation import Testing
 from edge_server.coordinator.exporter import EarlyGraphs, Exporter
 from edge_server.coordinator.initial_model import InitialModel
 from edge_server.coordinator.model_state import ModelState, open_model
@@ -16,7 +15,6 @@ from edge_server.coordinator.run_context import RunContext, make_context
 from edge_server.coordinator.run_storage import BlobRepair, RunStorage, open_storage
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
 from edge_server.coordinator.tasks.task_assigner import TaskAssigner
-from edge_server.coordinator.tier_assignment import make_tier_assigner
 from edge_server.coordinator.validation.checker import make_checker
 from edge_server.coordinator.validation.site_sums import SumChecker
 from edge_server.security.manifest_signer import ManifestSigner
@@ -38,7 +36,7 @@ def assemble(
     secret: bytes | None = None,
     object_store: ObjectStore | None = None,
     broadcasts: bool = True,
-    testing: Testing | None = None,
+    testing: evaluation.Testing | None = None,
     first: InitialModel | None = None,
 ) -> Coordinator:
     """Open the run in `folder`: a new one, or the one that `resume` describes.
@@ -49,7 +47,7 @@ def assemble(
     the model that a new run starts from. Raises `ConfigError` for a configuration that cannot be run.
     """
     signer = signer or ManifestSigner(config.federation.name, run)
-    testing = testing or Testing(
+    testing = testing or evaluation.Testing(
         config, classes=resume.classes if resume else (), columns=resume.columns if resume else ()
     )
     resumable = resumable or config.federation.roll_back
@@ -122,7 +120,7 @@ def _connect(
 ) -> Coordinator:
     assigning, publisher = tasks
     model.add_clients(resume.clients)
-    tiering = make_tier_assigner(model, resume)
+    tiering = tier_assignment.make_tier_assigner(model, resume)
     aggregators = _aggregators(model.context, storage)
     checker = make_checker(model, storage, resume, aggregators)
     sums = SumChecker(
@@ -158,11 +156,11 @@ def _connect(
     )
 
 
-def _aggregators(context: RunContext, storage: RunStorage) -> AggregatorPool:
+def _aggregators(context: RunContext, storage: RunStorage) -> pool.AggregatorPool:
     stated, folder = context.config.federation.aggregators, storage.folder
-    return AggregatorPool(
+    return pool.AggregatorPool(
         _aggregator_count(context),
-        AggregatorSetup(
+        worker.AggregatorSetup(
             context.config.federation.name,
             context.config.strategy,
             context.channel_map,
@@ -170,11 +168,11 @@ def _aggregators(context: RunContext, storage: RunStorage) -> AggregatorPool:
             folder.unpacked,
             folder.sums,
         ),
-        worth_bytes=WORTH_BYTES if stated is None else 0,
+        worth_bytes=pool.WORTH_BYTES if stated is None else 0,
     )
 
 
 def _aggregator_count(context: RunContext) -> int:
     """The most aggregator processes of a server; a simulation has none."""
     stated = context.config.federation.aggregators
-    return (usual_count() if stated is None else stated) if context.durable else 0
+    return (pool.usual_count() if stated is None else stated) if context.durable else 0

@@ -10,13 +10,10 @@ from edge_client.data.dataset import Inputs, LabelledData, sample
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.training.loop import single_thread
 from edge_client.training.results import Evaluation
-from edge_server.config import test_data
+from edge_server.config import inputs, test_data
 from edge_server.config.config import Config
-from edge_server.config.inputs import as_stated
 from edge_server.coordinator.global_model import GlobalModel
-from edge_server.coordinator.validation.harm_sample import make_sample
-from edge_server.coordinator.validation.leave_one_out import Sample
-from edge_server.coordinator.validation.round_review import SAMPLES, Canary
+from edge_server.coordinator.validation import harm_sample, leave_one_out, round_review
 from schemas.errors import ConfigError, format_count
 from schemas.submodel import SubModelSpec
 from schemas.tensors.arrays import Arrays
@@ -67,7 +64,7 @@ class Testing:
         self.classes = classes or test_data.stated_classes(config, data, self.model_spec.num_classes)
         self.columns = columns or test_data.stated_columns(config, data, self.model_spec)
         about = Preprocessing(columns=self.columns, picture_scale=config.data.common_scale)
-        self._unseen = as_stated(about, config.data, self.model_spec)
+        self._unseen = inputs.as_stated(about, config.data, self.model_spec)
         listed = self.classes or numbers(self.model_spec.num_classes)
         self.data = (
             None if data is None else test_data.as_the_federation(data, self.model_spec, listed, self.columns)
@@ -136,7 +133,7 @@ class Testing:
         """Multiply-accumulates of a test of the full model."""
         return 0 if self.data is None else len(self.data) * model.macs(SubModelSpec())
 
-    def canary(self, model: GlobalModel) -> Canary | None:
+    def canary(self, model: GlobalModel) -> round_review.Canary | None:
         """The canary, which tests on a sample of the test data; None if it is off."""
         allowed = self._config.firewall.canary
         if allowed is None:
@@ -150,11 +147,11 @@ class Testing:
         def test(params: Arrays, spec: SubModelSpec) -> Mapping[str, float]:
             return model.test(params, spec, self._few).metrics
 
-        return Canary(test, self.data.learning_task, allowed)
+        return round_review.Canary(test, self.data.learning_task, allowed)
 
-    def sample(self, model: GlobalModel) -> Sample | None:
+    def sample(self, model: GlobalModel) -> leave_one_out.Sample | None:
         """What a model loses on a sample of the test data, if there is any; once devices have agreed."""
-        return make_sample(model, self._few, self.model_spec.num_classes) if self.data else None
+        return harm_sample.make_sample(model, self._few, self.model_spec.num_classes) if self.data else None
 
     @cached_property
     def _first(self) -> LabelledData:
@@ -166,4 +163,4 @@ class Testing:
     def _few(self) -> LabelledData:
         """The sample that updates are tried on, taken once devices have agreed on classes and columns."""
         assert self.data is not None
-        return sample(self.data, min(SAMPLES, len(self.data)))
+        return sample(self.data, min(round_review.SAMPLES, len(self.data)))

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from edge_client.data.dataset import Inputs, LabelledData
-from edge_client.pruning.slicing import cut_axes, extract
-from edge_client.pruning.surgery import borrow_arrays, compact, count_macs, hollow, parameter_count
+from edge_client.pruning import slicing, surgery
 from edge_client.training.evaluation import evaluate, evaluate_outputs, logits
 from edge_client.training.results import Evaluation
 from edge_client.training.shared_forward import Cut, evaluate_sub_models
@@ -45,7 +44,7 @@ class GlobalModel:
         still: frozenset[str] = frozenset(),
     ) -> None:
         # The module has no parameters of its own; it borrows those of the state, so memory holds one model.
-        self._module, self._spec, self._channel_map = hollow(module), spec, channel_map
+        self._module, self._spec, self._channel_map = surgery.hollow(module), spec, channel_map
         self.graphs: tuple[bytes, ...] = ()
         self._compared: set[Hashable] = set()
         self._split = SplitTests(still, spec.input_shape)
@@ -53,20 +52,20 @@ class GlobalModel:
     @property
     def parameters(self) -> int:
         """The number of trainable parameters of the full network."""
-        return parameter_count(self._module)
+        return surgery.parameter_count(self._module)
 
     def macs(self, spec: SubModelSpec) -> int:
         """Multiply-accumulates of a sub-model for one example."""
-        module = compact(self._module, spec, self._channel_map)
+        module = surgery.compact(self._module, spec, self._channel_map)
         shapes = {name: layout.shape for name, layout in self._channel_map.parameters.items()}
         zeros = {name: np.broadcast_to(np.float32(0), shape) for name, shape in shapes.items()}
-        borrow_arrays(module, extract(zeros, spec, self._channel_map))
-        return count_macs(module, self._spec.input_shape)
+        surgery.borrow_arrays(module, slicing.extract(zeros, spec, self._channel_map))
+        return surgery.count_macs(module, self._spec.input_shape)
 
     def sub_model(self, params: Arrays, spec: SubModelSpec) -> nn.Module:
         """The dense network of `spec` with its part of `params`, to be inspected, not trained."""
-        module = compact(self._module, spec, self._channel_map)
-        borrow_arrays(module, extract(params, spec, self._channel_map))
+        module = surgery.compact(self._module, spec, self._channel_map)
+        surgery.borrow_arrays(module, slicing.extract(params, spec, self._channel_map))
         return module
 
     def test(
@@ -87,8 +86,8 @@ class GlobalModel:
 
     def _outputs_by_features(self, params: Arrays, spec: SubModelSpec, data: LabelledData) -> Tensor | None:
         """The outputs if what no device trains comes first in the network; it then sees the data once."""
-        make = partial(compact, self._module, spec, self._channel_map)
-        return self._split.outputs(spec, extract(params, spec, self._channel_map), data, make)
+        make = partial(surgery.compact, self._module, spec, self._channel_map)
+        return self._split.outputs(spec, slicing.extract(params, spec, self._channel_map), data, make)
 
     def test_all(
         self,
@@ -102,7 +101,7 @@ class GlobalModel:
         `params_of` gives the full arrays that a sub-model is cut from.
         """
         whole = next(iter(specs.values()), None) == SubModelSpec() and not self._split.is_used
-        if not whole or len(specs) * parameter_count(self._module) > TOGETHER:
+        if not whole or len(specs) * surgery.parameter_count(self._module) > TOGETHER:
             return {n: self.test(params_of(n), spec, data, inputs) for n, spec in specs.items()}
         modules = [self.sub_model(params_of(n), spec) for n, spec in specs.items()]
         cuts = [self._cut(spec) for spec in list(specs.values())[1:]]
@@ -111,7 +110,7 @@ class GlobalModel:
 
     def _cut(self, spec: SubModelSpec) -> Cut:
         layouts = self._channel_map.parameters.items()
-        return {name: cut_axes(layout, spec) for name, layout in layouts}
+        return {name: slicing.cut_axes(layout, spec) for name, layout in layouts}
 
     def add_graphs(self, graphs: Iterable[bytes]) -> None:
         """Try these graphs before others are drawn."""

@@ -6,9 +6,8 @@ from pathlib import Path
 from edge_client.models.inputs import InputRecord
 from edge_client.models.registry import is_library_network
 from edge_client.models.zoo import input_record
+from edge_server.config import inputs, load
 from edge_server.config.config import Config
-from edge_server.config.inputs import KEYS, with_inputs
-from edge_server.config.load import load_config
 from edge_server.coordinator.initial_model import find_initial_model
 
 
@@ -23,16 +22,16 @@ def with_known_inputs(config: Config, registries: Sequence[Path], out: Path | No
     if out is not None and (begun := _read_begun(config, out)) is not None:
         return begun
     record = _find_record(config, registries)
-    return config if record is None else with_inputs(config, record)
+    return config if record is None else inputs.with_inputs(config, record)
 
 
 def _read_begun(config: Config, out: Path) -> Config | None:
     """The configuration with what the run in `out` has taken; None if there is none from these weights."""
     written = out / "federation.toml"
-    before = load_config(str(written)) if written.is_file() else None
+    before = load.load_config(str(written)) if written.is_file() else None
     if before is None or before.model.from_ != config.model.from_:
         return None
-    taken = {key: getattr(before.data, key) for key in KEYS if getattr(config.data, key) is None}
+    taken = {key: getattr(before.data, key) for key in inputs.KEYS if getattr(config.data, key) is None}
     shape = config.model.input_shape or before.model.input_shape
     data, model = config.data.model_copy(update=taken), config.model.model_copy(update={"input_shape": shape})
     return config.model_copy(update={"data": data, "model": model})

@@ -20,8 +20,7 @@ from edge_server.config.config import Config
 from edge_server.coordinator.reception import Reception, open_reception
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import lock_folder, open_run
-from edge_server.coordinator.standby.standby_status import following
-from edge_server.coordinator.standby.writing_right import Deposed, Suspended, lease_of
+from edge_server.coordinator.standby import standby_status, writing_right
 from edge_server.observability.snapshot import Watcher, WatcherGroup
 from edge_server.observability.terminal.log_lines import PlainDisplay
 from edge_server.observability.watchers import watchers
@@ -116,7 +115,7 @@ def _serve(start: ServerStart, held: LeaseKeeper | None = None) -> Summary:
     """`serve` of a configuration in which nothing is left to be asked."""
     with (
         lock_folder(start.out),
-        lease_of(start.address, start.federation, start.out, held) as lease,
+        writing_right.lease_of(start.address, start.federation, start.out, held) as lease,
         open_reception(start.config, start.address, lease) as reception,
     ):
         # torch and all that needs it is imported when devices already get answers.
@@ -204,13 +203,13 @@ def run_and_report(
             watchers(args, out) as watcher,
         ):
             summary = run(address, watcher)
-    except Suspended as pause:
-        standby = following(out)
+    except writing_right.Suspended as pause:
+        standby = standby_status.following(out)
         here = f"the same command with --out {out} continues"
         there = f"the standby on {standby} continues, and what {out} holds is older from then on"
         say(f"edge-server: {pause}; {there if standby else here}", file=sys.stderr)
         return FAILED if pause.failed else SUSPENDED
-    except Deposed as end:
+    except writing_right.Deposed as end:
         say(f"edge-server: {end}; nothing more is written to {out}", file=sys.stderr)
         return FAILED
     print_run_folder(out, args.format)

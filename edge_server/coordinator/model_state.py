@@ -18,9 +18,7 @@ from edge_server.coordinator.initial_model import InitialModel, RunModel, note_s
 from edge_server.coordinator.pretrained.weight_file import KEY
 from edge_server.coordinator.run_context import RunContext
 from edge_server.security.manifest_signer import ManifestSigner
-from edge_server.storage.journal import UndoneRound
-from edge_server.storage.records import StartedFrom, WeightsTaken
-from edge_server.storage.recovery import Resumption
+from edge_server.storage import journal, records, recovery
 from edge_server.storage.run_folder import RunFolder
 from edge_server.strategy.aggregation.array_stores import NewArrayStore, store_arrays
 from edge_server.strategy.closing import load_checkpoint
@@ -54,8 +52,8 @@ class ModelState:
         state: State,
         *,
         fixed: Arrays,
-        undone: UndoneRound | None = None,
-        started_from: StartedFrom | None = None,
+        undone: journal.UndoneRound | None = None,
+        started_from: records.StartedFrom | None = None,
         notices: tuple[str, ...] = (),
     ) -> None:
         self.context, self.network, self.state, self.undone = context, network, state, undone
@@ -87,7 +85,7 @@ class ModelState:
         """Remember clients, as {name: (tier, examples)}."""
         self.state = replace(self.state, clients={**self.state.clients, **clients})
 
-    def go_back(self, older: State, undone: UndoneRound) -> None:
+    def go_back(self, older: State, undone: journal.UndoneRound) -> None:
         """Replace the state by an `older` one; the round that led from it is `undone`."""
         self.state, self.undone = gone_back(older, self.state), undone
 
@@ -133,7 +131,7 @@ def open_model(
     signer: ManifestSigner,
     *,
     keep: NewArrayStore,
-    resume: Resumption | None,
+    resume: recovery.Resumption | None,
     first: InitialModel | None,
     secret: bytes | None,
 ) -> ModelState:
@@ -181,7 +179,7 @@ def open_model(
     )
 
 
-def _describe_stuck(context: RunContext, weights: WeightsTaken) -> str:
+def _describe_stuck(context: RunContext, weights: records.WeightsTaken) -> str:
     """The warning of arrays that are drawn anew although no device trains them; empty if there are none."""
     frozen = context.network.parts.frozen(context.network.registered_map)
     stuck = [name for name in weights.drawn if name in frozen]
@@ -195,7 +193,7 @@ def _describe_stuck(context: RunContext, weights: WeightsTaken) -> str:
 
 def _read_first_model(
     context: RunContext, folder: RunFolder, own: Arrays, first: InitialModel
-) -> tuple[Arrays, StartedFrom]:
+) -> tuple[Arrays, records.StartedFrom]:
     """The parameters of the model to start from, in the network's order; noted in the run folder."""
     testing = context.testing
     first.check_columns(testing.columns)
@@ -235,7 +233,7 @@ def _with_earlier_sums(
     return replace(state, groups=groups, params=folded.params), (notice,)
 
 
-def _read_back(folder: RunFolder, resume: Resumption, keep: NewArrayStore) -> State:
+def _read_back(folder: RunFolder, resume: recovery.Resumption, keep: NewArrayStore) -> State:
     if resume.undone is None:
         return folder.load_state(resume.round, resume.state_sha256, keep=keep)
     return earlier_state(folder, resume.round, resume.undone.state_sha256, keep=keep)

@@ -10,12 +10,8 @@ from torch import nn
 
 from edge_client.data.dataset import LabelledData
 from edge_client.data.tasks.registry import learning_task
-from edge_client.models.build import build_model
-from edge_client.models.fixed_state import drawn_state
-from edge_client.models.modes import evaluating
-from edge_client.models.registry import MODELS, is_library_network
-from edge_client.pruning.channel_graph.ledger import Stop
-from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.models import build, fixed_state, modes, registry
+from edge_client.pruning.channel_graph import ledger, trace
 from edge_client.pruning.channel_selection import group_ratios
 from edge_client.pruning.surgery import arrays_of
 from edge_server.config.config import Config
@@ -24,9 +20,8 @@ from edge_server.coordinator.initial_model import InitialModel
 from edge_server.strategy.planning import measures_statistics
 from edge_server.strategy.selection.policies import RATIOS
 from edge_server.strategy.strategy import Network, Strategy
+from schemas import statistics, values
 from schemas.errors import ConfigError
-from schemas.statistics import MAX_FEATURES
-from schemas.values import ModelSpec
 
 MAX_STOPS = 4  # Operations that a notice names
 
@@ -37,9 +32,9 @@ def check_network(config: Config, data: LabelledData, first: InitialModel | None
     `first` is the model that the run starts from, if any.
     """
     spec = model_spec(config, data)
-    module = build_model(spec)
-    drawn = drawn_state(spec, module)
-    channel_map = trace_channels(module, spec.input_shape)
+    module = build.build_model(spec)
+    drawn = fixed_state.drawn_state(spec, module)
+    channel_map = trace.trace_channels(module, spec.input_shape)
     check_outputs(module, spec)
     if first is not None:
         first.check_columns(stated_columns(config, data, spec))
@@ -48,7 +43,7 @@ def check_network(config: Config, data: LabelledData, first: InitialModel | None
         first.read_fixed(drawn)
 
 
-def check_outputs(module: nn.Module, spec: ModelSpec) -> None:
+def check_outputs(module: nn.Module, spec: values.ModelSpec) -> None:
     """Feed the network batches; raises `ConfigError` unless it gives one score per class and example.
 
     Nor may it be a network of which nothing can be trained.
@@ -74,11 +69,11 @@ def _untrainable(module: nn.Module, outputs: torch.Tensor) -> str:
     return ""
 
 
-def _check_batch(module: nn.Module, spec: ModelSpec, examples: int) -> torch.Tensor:
+def _check_batch(module: nn.Module, spec: values.ModelSpec, examples: int) -> torch.Tensor:
     like = next(module.parameters(), torch.zeros(()))
     batch = torch.zeros(examples, *spec.input_shape, device=like.device)
     try:
-        with evaluating(module), torch.enable_grad():
+        with modes.evaluating(module), torch.enable_grad():
             outputs = module(batch)
     except Exception as error:
         kind = str(like.dtype).removeprefix("torch.")
@@ -115,14 +110,14 @@ def no_export(name: str, why: str) -> str:
     return f"[model] name: '{name}' cannot become an ONNX file, which devices and tiers get: {why}"
 
 
-def check_features(spec: ModelSpec) -> None:
+def check_features(spec: values.ModelSpec) -> None:
     """Raise `ConfigError` for more features than a task can name."""
     features = max(
         spec.input_shape[0], spec.num_classes if learning_task(spec.task).labels == "numbers" else 0
     )
-    if features > MAX_FEATURES:
+    if features > statistics.MAX_FEATURES:
         raise ConfigError(
-            f"{features} features, and statistics are of at most {MAX_FEATURES}",
+            f"{features} features, and statistics are of at most {statistics.MAX_FEATURES}",
             key="[model] input-shape",
             remedy="shape the examples [channels, ...], or state [data.statistics]",
         )
@@ -147,14 +142,14 @@ def unpruned_notice(config: Config, network: Network) -> str | None:
     return f"{why}: devices of every tier train the full model"
 
 
-def untraced_notice(config: Config, stops: Sequence[Stop]) -> str | None:
+def untraced_notice(config: Config, stops: Sequence[ledger.Stop]) -> str | None:
     """The notice of the operations in a user's network at which channels stay whole although tiers prune."""
-    if not stops or config.model.name in MODELS or not _prunes(config):
+    if not stops or config.model.name in registry.MODELS or not _prunes(config):
         return None
     more = [f"{len(stops) - MAX_STOPS} more"] if len(stops) > MAX_STOPS else []
     places = ", ".join([*(stop.operation for stop in stops[:MAX_STOPS]), *more])
     remedies = "; ".join(dict.fromkeys(stop.remedy for stop in stops[:MAX_STOPS]))
-    if is_library_network(config.model.name):
+    if registry.is_library_network(config.model.name):
         remedies = "a table says which networks of torchvision and timm are cut as a whole (guide: data)"
     return (
         f"'{config.model.name}' keeps all channels at {places} on every tier, because they cannot be traced "
@@ -162,7 +157,7 @@ def untraced_notice(config: Config, stops: Sequence[Stop]) -> str | None:
     )
 
 
-def unscaled_notice(config: Config, spec: ModelSpec) -> str | None:
+def unscaled_notice(config: Config, spec: values.ModelSpec) -> str | None:
     """The notice that nothing scales the inputs of rows and signals; None where something does."""
     about = config.data
     is_scaled = about.source or about.statistics is not None or about.scaling == "federated"

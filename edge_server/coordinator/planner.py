@@ -9,16 +9,14 @@ import numpy as np
 
 from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.channel_selection import mean_ratio
+from edge_server.coordinator import exporter, network_check, tier_assignment
 from edge_server.coordinator.device_graphs import DeviceGraphs, GraphBlobs
-from edge_server.coordinator.exporter import EarlyGraphs
 from edge_server.coordinator.model_state import ModelState
-from edge_server.coordinator.network_check import no_export
 from edge_server.coordinator.run_storage import RunStorage
 from edge_server.coordinator.tasks.masking import with_local_examples
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
 from edge_server.coordinator.tasks.task import TaskPlan, personal_training, plan_training_tasks
 from edge_server.coordinator.tasks.task_assigner import TaskAssigner
-from edge_server.coordinator.tier_assignment import TierAssigner, WidthWork
 from edge_server.coordinator.validation.consistency import cap_birth_claims
 from edge_server.rounds.events import ExcludedDevice, PlanRound, RoundPlanned
 from edge_server.rounds.fleet import Device
@@ -114,8 +112,8 @@ class Planner:
         storage: RunStorage,
         assigning: TaskAssigner,
         publisher: ModelPublisher,
-        tiering: TierAssigner,
-        early: EarlyGraphs,
+        tiering: tier_assignment.TierAssigner,
+        early: exporter.EarlyGraphs,
         *,
         journaled: tuple[tuple[str, ...], tuple[Feature, ...]],
     ) -> None:
@@ -125,7 +123,7 @@ class Planner:
         self._exaggerated: Mapping[str, str] = {}
         self._too_old: Mapping[str, str] = {}
         self._graphs, self._early = DeviceGraphs(model, storage.store, early), early
-        self._work = WidthWork(model)
+        self._work = tier_assignment.WidthWork(model)
 
     @property
     def left_out(self) -> Mapping[str, str]:
@@ -141,7 +139,7 @@ class Planner:
         self._name_data(command)
         if self._early.refused:
             # The run would fail after its last round.
-            raise ConfigError(no_export(self._context.spec.name, self._early.refused))
+            raise ConfigError(network_check.no_export(self._context.spec.name, self._early.refused))
         command = self._with_believed_births(self._without_unable(command))
         lasting = self._assigning.store_lasting(chunk_bytes)
         needed = {ref.digest for ref in lasting.values()}

@@ -16,8 +16,7 @@ from edge_client.transport.object_store.http import HttpClient
 from edge_server.config.object_store import EMBEDDED, ObjectStoreSettings
 from edge_server.observability.counters import RunCounters
 from edge_server.rounds.events import Publish, SendChunks
-from edge_server.transport.object_store import signed_urls
-from edge_server.transport.object_store.http_service import serve_objects
+from edge_server.transport.object_store import http_service, signed_urls
 from edge_server.transport.object_store.store import ObjectStore
 from schemas.base import site_of
 from schemas.messages import Message, encode_message
@@ -37,7 +36,7 @@ def open_object_store(settings: ObjectStoreSettings, folder: Path) -> Iterator[O
         yield None
     elif settings.store == EMBEDDED:
         key = secrets.token_bytes(signed_urls.KEY_BYTES)
-        with serve_objects(folder, key) as address:
+        with http_service.serve_objects(folder, key) as address:
             yield _object_store(settings, signed_urls.HmacUrlSigner(address, key))
     else:
         yield _object_store(settings, _url_signer(settings, settings.store))

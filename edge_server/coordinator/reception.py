@@ -22,10 +22,8 @@ from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.service_folder import ServiceFolder, default_service_folder
 from edge_server.transport.broker_connection import BrokerConnection
 from edge_server.transport.lease.keeper import LeaseKeeper
-from schemas import topics
+from schemas import messages, topics, values
 from schemas.errors import EdgeError, PeerError
-from schemas.messages import BlobRequest, Refusal, decode_message, encode_message
-from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 
@@ -136,22 +134,22 @@ class Reception:
             topic = topics.parse_topic(arrived.topic)
             if not isinstance(topic, topics.DeviceTopic) or topic.channel is not topics.Channel.UP:
                 return False
-            message = decode_message(arrived.payload, federation=self._federation)
+            message = messages.decode_message(arrived.payload, federation=self._federation)
         except PeerError:
             return False
-        if not isinstance(message, BlobRequest):
+        if not isinstance(message, messages.BlobRequest):
             return False
         if (message.device, message.digest) != (topic.device, NO_BLOB):
             return False
-        refusal = Refusal(
+        refusal = messages.Refusal(
             federation=self._federation,
             device=message.device,
             digest=message.digest,
-            reason=Reason.UNKNOWN_BLOB,
+            reason=values.Reason.UNKNOWN_BLOB,
             detail="the server is starting",
         )
         answer = str(topics.DeviceTopic(self._federation, message.device, topics.Channel.DOWN))
-        self.connection.link.publish(answer, encode_message(refusal))
+        self.connection.link.publish(answer, messages.encode_message(refusal))
         return True
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edge_client.models.build import build_model
-from edge_client.models.fixed_state import fill_fixed
+from edge_client.models import build, fixed_state
 from edge_client.storage.atomic_files import unlink
 from edge_server.config.load import load_config
 from edge_server.coordinator.global_model import GlobalModel
@@ -18,10 +17,9 @@ from edge_server.storage.journal import Journal
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_folder import RunFolder, read_fixed, read_manifest
-from edge_server.strategy.explanations import Observed
+from edge_server.strategy import explanations, planning
 from edge_server.strategy.groups.device_sums import DeviceSums, held_sums
 from edge_server.strategy.groups.feature_sums import HeadRule
-from edge_server.strategy.planning import params_of
 from edge_server.strategy.strategy import State, Strategy
 from schemas.errors import ConfigError, nearest
 from schemas.security.manifest import manifest_path
@@ -148,7 +146,7 @@ def _record(
     sha256: str,
     device: str,
     left: tuple[str, ...],
-    observed: Observed,
+    observed: explanations.Observed,
 ) -> None:
     """A line of history and a row of the journal for the version, which came of no device's message."""
     record = RoundRecord(
@@ -184,8 +182,8 @@ def _export(
 ) -> tuple[Path, ...]:
     """Write each tier's ONNX file again, signed if the run's key is there."""
     spec = ModelSpec.model_validate(manifest["model"])
-    module = build_model(spec)
-    fill_fixed(module, folder.read_fixed())
+    module = build.build_model(spec)
+    fixed_state.fill_fixed(module, folder.read_fixed())
     network = GlobalModel(module, spec, channel_map)
     written = []
     for tier, described in sorted(manifest["tiers"].items(), key=lambda item: int(item[0])):
@@ -200,7 +198,7 @@ def _export(
         unlink(manifest_path(path))
         network.export(
             path,
-            params_of(strategy, state, own, channel_map),
+            planning.params_of(strategy, state, own, channel_map),
             own,
             preprocessing=Preprocessing.model_validate(manifest["preprocessing"]),
             provenance=provenance,

@@ -15,8 +15,7 @@ from pathlib import Path
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.coordinator.round_record import data_statistics
-from edge_server.coordinator.validation.contents import UnpackedCache
-from edge_server.coordinator.validation.site_sums import open_sum
+from edge_server.coordinator.validation import contents, site_sums
 from edge_server.coordinator.validation.update import client_update, known_clients, site_update
 from edge_server.storage.journal import AggregatedUpdate
 from edge_server.storage.journal_reader import REMEDY, ClosedRound, JournalReader, RecordedPlanning
@@ -116,14 +115,14 @@ class _Replay:
     def _close_round(self, before: State, made_of: Sequence[AggregatedUpdate], folder: Path) -> State:
         """The state after the round; raises `PeerError` or `OSError` if a site's sum cannot be read."""
         with tempfile.TemporaryDirectory(prefix="edge-replay-") as made:
-            unpacked = UnpackedCache(Path(made))
+            unpacked = contents.UnpackedCache(Path(made))
             sent = [self._update(update, folder, unpacked) for update in made_of]
             sums = self._sums(before, sent, folder, unpacked)
             known = known_clients(before)
             return close_round(self.strategy, before, sent, self.channel_map, clients=known, parts=sums)
 
     def _sums(
-        self, before: State, sent: Sequence[ClientUpdate], folder: Path, unpacked: UnpackedCache
+        self, before: State, sent: Sequence[ClientUpdate], folder: Path, unpacked: contents.UnpackedCache
     ) -> list[PartialSum]:
         """The sums of sites, with the weights that their members have."""
         weights = whole_weights(self.strategy, before, sent) or {}
@@ -133,7 +132,7 @@ class _Replay:
                 site = members.setdefault(site_of(update.client, self.sites), {})
                 site[update.client] = weights[update.client]
         return [
-            PartialSum(of_site, open_sum(folder / sum_name(site), unpacked, self.channel_map))
+            PartialSum(of_site, site_sums.open_sum(folder / sum_name(site), unpacked, self.channel_map))
             for site, of_site in members.items()
         ]
 
@@ -159,7 +158,7 @@ class _Replay:
         lost = [u.device for u in made_of if (u.device, u.attempt, u.digest) not in self.updates]
         return f"the journal's row of the update of {', '.join(lost)} cannot be read" if lost else ""
 
-    def _update(self, used: AggregatedUpdate, folder: Path, unpacked: UnpackedCache) -> ClientUpdate:
+    def _update(self, used: AggregatedUpdate, folder: Path, unpacked: contents.UnpackedCache) -> ClientUpdate:
         update, ratio = self.updates[used.device, used.attempt, used.digest]
         path = None if update.sent_blob is None else folder / update.sent_blob.digest
         if update.receipt is not None:

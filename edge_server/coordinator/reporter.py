@@ -10,10 +10,9 @@ from typing import Any
 from edge_client.data.tasks.words import leading
 from edge_client.system.logging.formatters import about
 from edge_server.coordinator.coordinator import Coordinator
+from edge_server.observability import durations, views
 from edge_server.observability.counters import RunCounters
-from edge_server.observability.durations import PhaseClock
 from edge_server.observability.snapshot import ServerParts, Snapshot, Watcher
-from edge_server.observability.views import make_snapshot, make_summary, make_workload
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import EndRun, Note
 from edge_server.rounds.state import Federation
@@ -59,7 +58,7 @@ class RunReporter:
         share: float,
     ) -> None:
         self._coordinator, self._watcher, self._look, self._clock = coordinator, watcher, look, clock
-        self.counters, self.phases = counters, PhaseClock()
+        self.counters, self.phases = counters, durations.PhaseClock()
         self.began = time.monotonic()
         self._every_s, self._share = every_s, share
         self._trained = coordinator.context.trained_share
@@ -119,7 +118,7 @@ class RunReporter:
             end = EndRun("failed", f"the tiers' models: {error}")
         ended = Note(f"run {end.outcome}", detail=end.detail, kind=EventKind.ROUND, routine=True)
         (self.note if logged else self.list)(ended)
-        summary = make_summary(
+        summary = views.make_summary(
             self._look().federation,
             self.counters,
             end,
@@ -137,7 +136,7 @@ class RunReporter:
 
     def _snapshot(self, summary: Summary | None) -> Snapshot:
         moment, context = self._look(), self._coordinator.context
-        load = make_workload(
+        load = views.make_workload(
             moment.federation,
             self.counters,
             context.config,
@@ -146,7 +145,7 @@ class RunReporter:
             parts=moment.parts,
             **moment.queues,
         )
-        shown = make_snapshot(
+        shown = views.make_snapshot(
             moment.federation,
             self.counters,
             tier=self._coordinator.tiering.tier,

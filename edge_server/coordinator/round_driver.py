@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from edge_client.system.logging.formatters import about
+from edge_server.coordinator import round_record, round_rules, run_storage
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.jobs import (
     ChecksDone,
@@ -18,9 +19,6 @@ from edge_server.coordinator.jobs import (
 )
 from edge_server.coordinator.publisher import Publisher
 from edge_server.coordinator.reporter import RunReporter
-from edge_server.coordinator.round_record import RoundFigures
-from edge_server.coordinator.round_rules import make_membership, make_rules
-from edge_server.coordinator.run_storage import open_tasks
 from edge_server.rounds import machine as rounds
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import (
@@ -181,7 +179,7 @@ class RoundDriver:
                 self._close(command)
             case RepairBlob(digest) if digest not in self._repairing:
                 self._repairing.add(digest)
-                self._jobs.repair(digest, open_tasks(self.federation))
+                self._jobs.repair(digest, run_storage.open_tasks(self.federation))
             case RollBack():
                 self._jobs.roll_back(command)
 
@@ -297,7 +295,7 @@ class RoundDriver:
         counters = self._reporter.counters
         uplink, downlink, seconds = counters.round_figures()
         counters.begin_round()
-        figures = RoundFigures(uplink, downlink, seconds, traffic=counters.traffic())
+        figures = round_record.RoundFigures(uplink, downlink, seconds, traffic=counters.traffic())
         self._jobs.close_round(command, figures)
 
     def _with_addresses(self, device: str, message: Message) -> Message:
@@ -317,8 +315,8 @@ def new_federation(coordinator: Coordinator) -> Federation:
         Federation(
             config.federation.name,
             context.run,
-            make_rules(config),
-            fleet=Fleet(membership=make_membership(config)),
+            round_rules.make_rules(config),
+            fleet=Fleet(membership=round_rules.make_membership(config)),
             columns=context.columns,
             classes=context.classes,
             sites=Sites(config.federation.sites),

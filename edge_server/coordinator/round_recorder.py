@@ -15,14 +15,11 @@ from edge_server.coordinator.round_tests import RoundTest, RoundTests
 from edge_server.coordinator.round_warnings import with_warnings
 from edge_server.coordinator.run_storage import RunStorage
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
-from edge_server.coordinator.validation.contents import UnpackedCache
-from edge_server.coordinator.validation.magnitudes import magnitudes_of
-from edge_server.rounds.events import RollBack, RolledBack
-from edge_server.rounds.rollback import choose_suspects, strike_rows
-from edge_server.storage.journal import UndoneRound
+from edge_server.coordinator.validation import contents, magnitudes
+from edge_server.rounds import events, rollback
+from edge_server.storage import journal, run_files
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import RoundRecord
-from edge_server.storage.run_files import known_rounds
 from schemas.errors import ConfigError, PeerError
 from schemas.tensors.files import FlatGroups, digest_of_tensors
 
@@ -46,7 +43,7 @@ class RoundRecorder:
 
     def __init__(self, storage: RunStorage, tests: RoundTests, *, last_round: int) -> None:
         self._storage, self._tests, self._last_round = storage, tests, last_round
-        self.earlier = [*known_rounds(storage.folder.history).values()]
+        self.earlier = [*run_files.known_rounds(storage.folder.history).values()]
         self._lock = threading.Lock()
         self._open: _Open | None = None
         self._recorded: queue.SimpleQueue[RoundRecord] = queue.SimpleQueue()
@@ -124,7 +121,7 @@ class Rollback:
         self._model, self._storage, self._publisher = model, storage, publisher
         self._recorder = recorder
 
-    def undo(self, command: RollBack) -> RolledBack:
+    def undo(self, command: events.RollBack) -> events.RolledBack:
         """Go back to the state before the last closed round.
 
         The round is given up once the journal says so; a server that dies after that repeats the rest.
@@ -138,22 +135,22 @@ class Rollback:
                 measures = measure_updates(reader, command.undone, kept, storage.unpacked)
             older = folder.load_state(command.undone - 1, sha256, keep=storage.keep)
         except ConfigError as error:
-            return RolledBack(command, failed=str(error))
-        out = choose_suspects(measures, command.able, command.fewest)
+            return events.RolledBack(command, failed=str(error))
+        out = rollback.choose_suspects(measures, command.able, command.fewest)
         sha256 = digest_of_tensors(FlatGroups({"model": older.params}))
-        undone = UndoneRound(command.undone, command.attempt, sha256, out, command.why)
-        storage.journal.undone(undone, strike_rows(command, out))
+        undone = journal.UndoneRound(command.undone, command.attempt, sha256, out, command.why)
+        storage.journal.undone(undone, rollback.strike_rows(command, out))
         self._model.go_back(older, undone)
         self._publisher.reset()
         # In this order: a model that is in its place again has its state next to it.
         durable = self._model.context.durable
         folder.save_checkpoint(self._model.state, durable=durable)
         self._model.save(command.undone, durable=durable)
-        return RolledBack(command, out)
+        return events.RolledBack(command, out)
 
 
 def measure_updates(
-    reader: JournalReader, number: int, kept: Path, unpacked: UnpackedCache
+    reader: JournalReader, number: int, kept: Path, unpacked: contents.UnpackedCache
 ) -> Mapping[str, Mapping[str, float]]:
     """The size of each update of a closed round, by device and measure.
 
@@ -179,10 +176,10 @@ def measure_updates(
     return found
 
 
-def _largest(path: Path, unpacked: UnpackedCache) -> dict[str, float]:
+def _largest(path: Path, unpacked: contents.UnpackedCache) -> dict[str, float]:
     """The largest magnitude in every group of an archived update; empty if it cannot be read."""
     with contextlib.suppress(OSError, PeerError):
-        sizes = magnitudes_of(decode_groups(unpacked.groups(path)))
+        sizes = magnitudes.magnitudes_of(decode_groups(unpacked.groups(path)))
         return {
             f"{group}: largest": max((size.largest for size in arrays.values()), default=0.0)
             for group, arrays in sizes.items()

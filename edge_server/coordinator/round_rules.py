@@ -2,9 +2,7 @@
 
 from edge_server.config.config import Config
 from edge_server.config.run_sections import FederationSettings
-from edge_server.rounds.fleet import Membership, OwnLabels
-from edge_server.rounds.openings import OpeningRules
-from edge_server.rounds.reputation import ReputationRules
+from edge_server.rounds import fleet, openings, reputation
 from edge_server.rounds.state import Buffering, RoundRules
 from schemas.selectors import parse_where
 
@@ -28,24 +26,24 @@ def make_rules(config: Config) -> RoundRules:
         # The privacy that a run spends depends on the devices chosen once per round.
         replaces=privacy.mechanism == "none",
         buffering=buffering if clients.mode == "buffered" else None,
-        reputation=ReputationRules(
+        reputation=reputation.ReputationRules(
             config.firewall.quarantine_after,
             config.firewall.quarantine_window,
             config.firewall.quarantine_rounds,
         ),
         masking_step_s=privacy.masking_step_s,
         goes_on=config.federation.statistics and config.data.scaling == "federated",
-        opening=OpeningRules(
+        opening=openings.OpeningRules(
             run.when, run.rounds_per_opening, run.every_s, run.new_examples, run.drifting, run.first_rounds
         ),
         sites=run.sites,
     )
 
 
-def make_membership(config: Config, own_labels: OwnLabels | None = None) -> Membership:
+def make_membership(config: Config, own_labels: fleet.OwnLabels | None = None) -> fleet.Membership:
     """The devices that the configuration chooses, with the labels that the operator has set."""
     run = config.federation
-    return Membership(parse_where(config.clients.where), run.name, run.sites, own_labels or {})
+    return fleet.Membership(parse_where(config.clients.where), run.name, run.sites, own_labels or {})
 
 
 def _deliver_every(run: FederationSettings) -> int:

@@ -11,16 +11,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from edge_client.data.tasks.registry import learning_task
-from edge_client.models.build import build_model
-from edge_client.models.fixed_state import distinct, drawn_state, sent_tensors
-from edge_client.models.header import header_name
-from edge_client.models.registry import entry
+from edge_client.models import build, fixed_state, header, registry
 from edge_client.pruning.channel_graph.trace import trace
 from edge_client.pruning.channel_selection import group_ratios
 from edge_server.config.config import Config
 from edge_server.config.inputs import describe_inputs
-from edge_server.coordinator import network_check
-from edge_server.coordinator.evaluation import Testing
+from edge_server.coordinator import evaluation, network_check
 from edge_server.coordinator.tasks.task import TaskTemplate
 from edge_server.observability.durations import Durations
 from edge_server.rounds.agreed_lists import ClassList, ColumnList
@@ -31,12 +27,11 @@ from edge_server.strategy.privacy.accounting import KEY_BYTES
 from edge_server.strategy.pruning.own_parts import OwnPart
 from edge_server.strategy.pruning.trained_part import TrainedParts, find_trained_parts
 from edge_server.strategy.strategy import Network, Plan, State, Strategy
+from schemas import messages, values
 from schemas.errors import ConfigError
-from schemas.messages import SiteTerms
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import Arrays
 from schemas.tensors.chunks import decode_json, encode_json
-from schemas.values import ModelSpec
 
 
 def repeatable_secret(seed: int) -> bytes:
@@ -113,7 +108,7 @@ class RunContext:
     run: str
     strategy: Strategy
     network: Network
-    testing: Testing
+    testing: evaluation.Testing
     privacy: PrivacyGuard
     resumable: bool
     durable: bool
@@ -122,7 +117,7 @@ class RunContext:
     durations: Durations = field(default_factory=Durations)
 
     @property
-    def spec(self) -> ModelSpec:
+    def spec(self) -> values.ModelSpec:
         return self.testing.model_spec
 
     @property
@@ -179,10 +174,10 @@ class RunContext:
         plain = training.model_copy(update={"sam_radius": 0.0})
         return self.config.model_copy(update={"training": plain})
 
-    def site_terms(self, site: str) -> SiteTerms:
+    def site_terms(self, site: str) -> messages.SiteTerms:
         """What the gateway of a site needs to examine and add updates."""
         strategy, run = self.config.strategy, self.config.federation
-        return SiteTerms(
+        return messages.SiteTerms(
             federation=run.name,
             site=site,
             run=self.run,
@@ -194,21 +189,21 @@ class RunContext:
 
 
 def make_context(
-    config: Config, run: str, testing: Testing, *, resumable: bool, durable: bool
+    config: Config, run: str, testing: evaluation.Testing, *, resumable: bool, durable: bool
 ) -> tuple[RunContext, nn.Module]:
     """The run's context, and its network with the weights of the seed.
 
     Raises `ConfigError` for a network that does not fit its classes or its recipe.
     """
     strategy = config.make_strategy()
-    module = build_model(testing.model_spec, seed=config.federation.seed)
-    drawn = drawn_state(testing.model_spec, module)
+    module = build.build_model(testing.model_spec, seed=config.federation.seed)
+    drawn = fixed_state.drawn_state(testing.model_spec, module)
     # Decoded from JSON, so that the server sums over parameters in the order in which every reader does.
     traced = trace(module, testing.model_spec.input_shape)
     channel_map = decode_json(ChannelMap, encode_json(traced.channel_map))
     parts = _trained_parts(config, module, testing.model_spec, traced.channel_map)
     shown = replace(
-        entry(config.model.name),
+        registry.entry(config.model.name),
         multiple=config.tiers.keep_multiple,
         whole=parts.frozen_groups(channel_map),
     )
@@ -243,15 +238,15 @@ def _describe_kept(strategy: Strategy, own: tuple[str, ...]) -> str:
 
 
 def _own_layers(
-    own: OwnPart | None, module: nn.Module, spec: ModelSpec, channel_map: ChannelMap
+    own: OwnPart | None, module: nn.Module, spec: values.ModelSpec, channel_map: ChannelMap
 ) -> tuple[str, ...]:
     """The layers that devices keep; `ConfigError` for a network that has none."""
     if own is None:
         return ()
     if own.needs_header:
-        header_name(module, spec.input_shape)
+        header.header_name(module, spec.input_shape)
     layers = own.layers(channel_map)
-    tensors = sent_tensors(module)
+    tensors = fixed_state.sent_tensors(module)
     if tied := _find_divided(tensors, {name for name in tensors if name.rpartition(".")[0] in layers}):
         raise ConfigError(
             f"{tied} are one weight, and a device would keep the one for itself and share the other",
@@ -262,11 +257,11 @@ def _own_layers(
 
 
 def _trained_parts(
-    config: Config, module: nn.Module, spec: ModelSpec, channel_map: ChannelMap
+    config: Config, module: nn.Module, spec: values.ModelSpec, channel_map: ChannelMap
 ) -> TrainedParts:
     """What each tier trains; `ConfigError` for a statement that does not fit the network."""
-    head = partial(header_name, module, spec.input_shape)
-    tensors = sent_tensors(module)
+    head = partial(header.header_name, module, spec.input_shape)
+    tensors = fixed_state.sent_tensors(module)
     tied = {name for pair in _find_tied(tensors) for name in pair}
     parts = find_trained_parts(config.trained_parts, channel_map, head, ranks=config.ranks, tied=tied)
     for names in filter(None, parts.tiers):
@@ -281,7 +276,7 @@ def _trained_parts(
 
 def _find_tied(tensors: Mapping[str, Tensor]) -> list[tuple[str, str]]:
     """Pairs of names of one weight."""
-    firsts = {id(tensor): name for name, tensor in distinct(tensors).items()}
+    firsts = {id(tensor): name for name, tensor in fixed_state.distinct(tensors).items()}
     pairs = [(name, firsts[id(tensor)]) for name, tensor in tensors.items()]
     return [(name, first) for name, first in pairs if name != first]
 

@@ -9,16 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edge_client.storage.atomic_files import write_synced
+from edge_server.config import load, object_store
 from edge_server.config.config import Config
-from edge_server.config.load import differences
-from edge_server.config.object_store import ObjectStoreSettings
-from edge_server.coordinator.standby.replica_copy import is_copy
-from edge_server.coordinator.standby.replica_source import COPIED
+from edge_server.coordinator.standby import replica_copy, replica_source
 from edge_server.rounds.state import RoundRules
+from edge_server.storage import records, recovery, run_files
 from edge_server.storage.journal_reader import JournalReader
-from edge_server.storage.records import Summary
-from edge_server.storage.recovery import Recovered, recover
-from edge_server.storage.run_files import known_rounds
 from edge_server.storage.run_folder import RunFolder
 from edge_server.transport.lease.holder import in_words, this_process
 from schemas.base import kebab
@@ -33,7 +29,7 @@ MAY_DIFFER = frozenset(
         "federation.rounds",
         "federation.aggregators",
         "federation.testers",
-        *(f"object-store.{kebab(name)}" for name in ObjectStoreSettings.model_fields),
+        *(f"object-store.{kebab(name)}" for name in object_store.ObjectStoreSettings.model_fields),
     }
 )  # Keys that may change when a run is resumed
 
@@ -43,7 +39,7 @@ def unfinished_run(runs: Path, config: Config) -> Path | None:
     folders = [path.parent for path in runs.glob("*/journal.sqlite")]
     for folder in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
         try:
-            differs = any(differences(folder / "federation.toml", config, MAY_DIFFER))
+            differs = any(load.differences(folder / "federation.toml", config, MAY_DIFFER))
             if not RunFolder(folder).has_ended and not differs and _begun(RunFolder(folder)):
                 return folder
         except (EdgeError, OSError) as error:
@@ -51,13 +47,13 @@ def unfinished_run(runs: Path, config: Config) -> Path | None:
     return None
 
 
-def finished_run(out: Path, config: Config) -> Summary | None:
+def finished_run(out: Path, config: Config) -> records.Summary | None:
     """The summary of a finished run of this configuration in `out`; None if there is none."""
     if not RunFolder(out).has_ended:
         return None
     with contextlib.suppress(EdgeError, OSError, ValueError):
-        summary = Summary.model_validate_json((out / "summary.json").read_bytes())
-        if summary.outcome == "finished" and not any(differences(out / "federation.toml", config)):
+        summary = records.Summary.model_validate_json((out / "summary.json").read_bytes())
+        if summary.outcome == "finished" and not any(load.differences(out / "federation.toml", config)):
             return summary
     return None
 
@@ -99,32 +95,32 @@ def read_run_and_epoch(out: Path) -> tuple[str | None, int]:
     return None, 1
 
 
-Opened = tuple[RunFolder, Recovered | None]
+Opened = tuple[RunFolder, recovery.Recovered | None]
 
 
 def open_run(out: Path, config: Config, rules: RoundRules, *, now: float) -> Opened:
     """The folder of a new run, or of one to resume; raises `ConfigError` if it holds another run."""
     folder = RunFolder(out)
-    if is_copy(out):
+    if replica_copy.is_copy(out):
         raise ConfigError(
             f"--out {out} is the copy of a standby, which may lack what devices have received",
             remedy="`edge-server standby` takes over by itself; if its server is lost, remove "
-            f"{out / COPIED} to continue here",
+            f"{out / replica_source.COPIED} to continue here",
         )
     if folder.has_ended or not (folder.history.exists() or folder.journal.exists()):
         return RunFolder.create(out, config), None
     if not _begun(folder):
         folder.history.unlink(missing_ok=True)
         return RunFolder.create(folder.path, config), None
-    for key, before, after in differences(out / "federation.toml", config, MAY_DIFFER):
+    for key, before, after in load.differences(out / "federation.toml", config, MAY_DIFFER):
         raise ConfigError(
             f"--out {out} holds an unfinished run in which {key} is {before!r}, not {after!r}",
             remedy="continue with that, or name another folder",
         )
     write_synced(out / "federation.toml", config.to_toml().encode())
-    lines = known_rounds(folder.history)
+    lines = run_files.known_rounds(folder.history)
     with contextlib.closing(JournalReader(folder.journal)) as reader:
-        recovered = recover(
+        recovered = recovery.recover(
             reader, rules, config.federation.name, now=now, lines=lines, model_of=_model_of(folder)
         )
     if recovered is None:

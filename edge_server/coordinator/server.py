@@ -24,9 +24,7 @@ from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import ServerParts, Watcher
 from edge_server.rounds import events
 from edge_server.rounds.event_entry import EventKind
-from edge_server.storage.disk import disk_has_failed, in_words
-from edge_server.storage.records import Summary
-from edge_server.storage.recovery import Recovered
+from edge_server.storage import disk, records, recovery
 from edge_server.transport.lease.keeper import LeaseKeeper
 from edge_server.transport.receivers.pool import FromReceiver, ReceiverLost, ReceiverPool
 from schemas.messages import Message
@@ -50,7 +48,7 @@ class Server:
         address: BrokerAddress,
         coordinator: Coordinator,
         watcher: Watcher,
-        recovered: Recovered | None = None,
+        recovered: recovery.Recovered | None = None,
         lease: LeaseKeeper | None = None,
         reception: Reception | None = None,
         labels: LabelWatch | None = None,
@@ -110,7 +108,7 @@ class Server:
             settings.sites,
         )
 
-    def _make_intake(self, recovered: Recovered | None) -> Intake:
+    def _make_intake(self, recovered: recovery.Recovered | None) -> Intake:
         """What takes messages of devices; a run that goes on has chunks from before."""
         store = self.coordinator.storage.store
         partial = store.parts() if recovered else set[str]()
@@ -118,7 +116,7 @@ class Server:
             self.driver.take_over(recovered)
         return Intake(self.driver, self.reporter, self._receivers, store, partial=partial)
 
-    def run(self) -> Summary:
+    def run(self) -> records.Summary:
         """Serve until the run is over; raises `Suspended` if it stops before and can be resumed."""
         self.begin()
         self._watchdog.ready()
@@ -204,7 +202,7 @@ class Server:
                 self._intake.take_from_receiver(message)
             case ReceiverLost():
                 self._receivers.replace(event)
-            case JobFailed(error) if disk_has_failed(error):
+            case JobFailed(error) if disk.disk_has_failed(error):
                 raise error
             case JobDone() | Collected() | ChecksDone() | RoundRecorded() | JobFailed():
                 self.driver.job_ended(event)
@@ -275,7 +273,7 @@ def _suspended_by_full_disk() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if disk_has_failed(error):
-            reason = f"the run is suspended because the disk is full or failing: {in_words(error)}"
+        if disk.disk_has_failed(error):
+            reason = f"the run is suspended because the disk is full or failing: {disk.in_words(error)}"
             raise Suspended(reason, failed=True) from error
         raise

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from edge_client.data.dataset import LabelledData
-from edge_client.models.fixed_state import distinct, sent_tensors
+from edge_client.models import fixed_state, frozen_values
 from edge_client.models.frozen_part import find_split
-from edge_client.models.frozen_values import NoSplit
 from edge_client.pruning.surgery import borrow_arrays
 from edge_client.training.evaluation import feature_outputs
 from edge_client.training.feature_cache import FeatureCache
@@ -72,7 +71,7 @@ class SplitTests:
         if prepared.features is None:
             return None
         with torch.no_grad():
-            for name, tensor in distinct(sent_tensors(prepared.module)).items():
+            for name, tensor in fixed_state.distinct(fixed_state.sent_tensors(prepared.module)).items():
                 if name not in self._still:
                     tensor.copy_(torch.from_numpy(np.array(arrays[name])))
         return feature_outputs(prepared.features)
@@ -87,6 +86,6 @@ class SplitTests:
             split = find_split(module, own.keys(), self._input_shape)
             if 4 * split.width * len(data) <= MAX_BYTES:
                 (features,), _ = features_of(split, (data,), FeatureCache(), "")
-        except NoSplit as reason:
+        except frozen_values.NoSplit as reason:
             log.info("frozen layers run in every test: %s", reason)
         return _Prepared(module, data, still, features)

@@ -13,11 +13,8 @@ from torch import Tensor, nn
 
 from edge_client.data.tasks.registry import learning_task
 from edge_client.inference.export.graph_cache import graphs_folder
-from edge_client.models.attributes import attributes_of, users_parts
-from edge_client.models.fixed_state import fixed_tensors, sent_tensors, to_array
-from edge_client.models.frozen_part import SplitNetwork, split
-from edge_client.pruning.slicing import submodel_map
-from edge_client.pruning.surgery import compact
+from edge_client.models import attributes, fixed_state, frozen_part
+from edge_client.pruning import slicing, surgery
 from edge_client.storage.atomic_files import write_synced
 from edge_client.training.losses import Loss, loss_of
 from edge_client.training.step_graphs.drawing.version import drawing_version
@@ -83,9 +80,9 @@ class StepGraphs:
         graphs[STEP] = self._step(stepped, cut, objectives, trained, shape, trains=trains)
         if own_model and any(objective.name in DRAWN_INSIDE for objective in objectives):
             graphs[OWN_STEP] = self._step(stepped, cut, (), trained, shape)
-        own = submodel_map(self._channel_map, spec)
+        own = slicing.submodel_map(self._channel_map, spec)
         for number, width in _specs(widths).items():
-            narrow = compact(module, width, own)
+            narrow = surgery.compact(module, width, own)
             graphs[f"{STEP}-{number}"] = self._step(narrow, SubModelSpec(), (), trained, self._input_shape)
         return graphs
 
@@ -95,15 +92,15 @@ class StepGraphs:
         objectives: tuple[Component, ...],
         trained: tuple[str, ...] | None,
         still: frozenset[str],
-    ) -> SplitNetwork | None:
+    ) -> frozen_part.SplitNetwork | None:
         """The network in two parts, of which the rest alone is trained; None if all of it runs in a step."""
         from edge_client.training.features import why_whole
 
         if trained is None or not still or self._task.references or why_whole(objectives, self._task):
             return None
-        return split(module, sent_tensors(module).keys() - still, self._input_shape)
+        return frozen_part.split(module, fixed_state.sent_tensors(module).keys() - still, self._input_shape)
 
-    def _of_parts(self, parts: SplitNetwork) -> dict[str, bytes]:
+    def _of_parts(self, parts: frozen_part.SplitNetwork) -> dict[str, bytes]:
         """The inference graphs of both parts."""
         import onnx
 
@@ -194,14 +191,14 @@ def _specs(widths: Arrays) -> dict[int, SubModelSpec]:
 
 def _constants(module: nn.Module) -> list[str]:
     """The digests of the numbers that become constants of a graph, in a network that is somebody's own."""
-    if not (parts := users_parts(module)):
+    if not (parts := attributes.users_parts(module)):
         return []
-    held = {**attributes_of(module, parts), **fixed_tensors(module)}
+    held = {**attributes.attributes_of(module, parts), **fixed_state.fixed_tensors(module)}
     return [hashlib.sha256(_as_bytes(held[name])).hexdigest() for name in sorted(held)]
 
 
 def _as_bytes(value: object) -> bytes:
-    array = to_array(value) if isinstance(value, Tensor) else value
+    array = fixed_state.to_array(value) if isinstance(value, Tensor) else value
     return array.tobytes() if isinstance(array, np.ndarray) else repr(value).encode()
 
 

@@ -26,10 +26,9 @@ from edge_server.strategy.groups.widths import own_probability, smaller_tiers, s
 from edge_server.strategy.planning import sends_widths
 from edge_server.strategy.pruning.trained_part import ALL_TRAINED, TrainedParts
 from edge_server.strategy.selection import tier_evidence
-from schemas.messages import Update
+from schemas import messages, values
 from schemas.strategy import TrainingSettings
 from schemas.submodel import SubModelSpec
-from schemas.values import CapabilityProfile, MeasuredSpeed, TrainerName
 
 
 class WidthWork:
@@ -119,7 +118,7 @@ class TierAssigner:
         labels = make_membership(self._config).selectable(device.name, device.labels)
         return self._config.tiers.of_labels(labels)
 
-    def trainer(self, device: Device) -> TrainerName:
+    def trainer(self, device: Device) -> values.TrainerName:
         """The trainer with which the device trains that tier: the best of its own that fits its memory."""
         placed = self._placed.get(device.name)
         stated = device.profile.tier is not None or self._tier_by_label(device) is not None
@@ -151,7 +150,7 @@ class TierAssigner:
         """Count a task that the device refused for lack of memory."""
         self._refusals[device] += 1
 
-    def observe(self, state: Any, updates: Mapping[str, tuple[Update, float | None]]) -> Any:
+    def observe(self, state: Any, updates: Mapping[str, tuple[messages.Update, float | None]]) -> Any:
         """Learn speeds from a round's updates, each with the ratio of its task."""
         if not self._learns:
             return state
@@ -183,7 +182,7 @@ class TierAssigner:
             refusals=self._refusals[device.name],
         )
 
-    def _usable(self, profile: CapabilityProfile) -> tuple[TrainerName, ...]:
+    def _usable(self, profile: values.CapabilityProfile) -> tuple[values.TrainerName, ...]:
         """The device's trainers that know the run's objectives; all of them if none does."""
         if "torch" in profile.trainers and why_unsupported(self._config.strategy.objectives):
             return ("torch",)
@@ -243,12 +242,12 @@ def _step_graph_bytes(
     return cost.parameters + step_bytes(step, plan, cost.trained, batch=part, split=split, low=low)
 
 
-def _means(profile: CapabilityProfile, trainer: TrainerName) -> tier_evidence.Means:
+def _means(profile: values.CapabilityProfile, trainer: values.TrainerName) -> tier_evidence.Means:
     measured = profile.speed_with(trainer)
     return tier_evidence.Means(trainer, _for_training(profile, trainer, measured), _speed_of(measured))
 
 
-def _speed_of(measured: MeasuredSpeed | None) -> tier_evidence.Speed | None:
+def _speed_of(measured: values.MeasuredSpeed | None) -> tier_evidence.Speed | None:
     """A device's measured speed; None unless both figures are known."""
     if measured is None or measured.training_macs_per_s is None or measured.memory_bytes_per_s is None:
         return None
@@ -256,7 +255,7 @@ def _speed_of(measured: MeasuredSpeed | None) -> tier_evidence.Speed | None:
 
 
 def _for_training(
-    profile: CapabilityProfile, trainer: TrainerName, measured: MeasuredSpeed | None
+    profile: values.CapabilityProfile, trainer: values.TrainerName, measured: values.MeasuredSpeed | None
 ) -> int | None:
     """Bytes available besides the trainer's own process; None if unknown."""
     if profile.memory_free_bytes is None:

@@ -5,8 +5,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from edge_server.rounds.events import Note
-from edge_server.rounds.fleet import MAX_DEVICES
+from edge_server.rounds import events, fleet
 from edge_server.rounds.link_bytes import IndirectTraffic, LinkBytes
 from edge_server.storage.records import RoundRecord
 from schemas.messages import Delivery, Telemetry
@@ -65,7 +64,7 @@ class RunCounters:
         known: Callable[[str], bool] = lambda device: False,
     ) -> None:
         self._clock = clock
-        self._names = DeviceNames(MAX_DEVICES if most is None else most, known)
+        self._names = DeviceNames(fleet.MAX_DEVICES if most is None else most, known)
         self.uplink: Counter[str] = Counter()
         self.downlink: Counter[str] = Counter()
         self.indirect = IndirectTraffic()
@@ -136,7 +135,7 @@ class RunCounters:
         if self._name(telemetry.device) is not OTHERS:
             self.telemetry[telemetry.device] = telemetry
 
-    def count_note(self, note: Note) -> str:
+    def count_note(self, note: events.Note) -> str:
         """Count the refusal that a note reports, if any, and return the note's text.
 
         The last `LAST_NOTES` texts that are not routine are kept.

@@ -16,9 +16,8 @@ from edge_server.rounds.reputation import (
     quarantined_devices,
     replay_strikes,
 )
+from edge_server.storage import records, run_files
 from edge_server.storage.journal_reader import JournalReader, read_examined, read_strikes
-from edge_server.storage.records import RoundRecord, Summary
-from edge_server.storage.run_files import first_validation_error, read_history
 from edge_server.storage.run_folder import RunFolder
 from schemas.base import Frozen
 from schemas.errors import ConfigError
@@ -47,7 +46,7 @@ def read_device_totals(path: Path) -> list[DeviceTotals]:
     unless `path` is a run folder.
     """
     folder = RunFolder(path)
-    history = read_history(path / "history.jsonl")
+    history = run_files.read_history(path / "history.jsonl")
     counted = Counter(device for record in history for device in record.completed)
     summary = _summary(path / "summary.json")
     refused = {row.device: row.refused for row in summary.devices} if summary else _count_refusals(folder)
@@ -75,18 +74,18 @@ def _met(folder: RunFolder) -> dict[str, SkippedFiles | None]:
         return {name: DataCard.model_validate_json(data).skipped for name, *_, data in reader.devices()}
 
 
-def _summary(path: Path) -> Summary | None:
+def _summary(path: Path) -> records.Summary | None:
     if not path.exists():
         return None
     try:
-        return Summary.model_validate_json(path.read_bytes())
+        return records.Summary.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        raise ConfigError(f"not a summary: {first_validation_error(error)}", place=path) from error
+        raise ConfigError(f"not a summary: {run_files.first_validation_error(error)}", place=path) from error
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", place=path) from error
 
 
-def _links(folder: RunFolder, names: Iterable[str], summary: Summary | None) -> dict[str, LinkBytes]:
+def _links(folder: RunFolder, names: Iterable[str], summary: records.Summary | None) -> dict[str, LinkBytes]:
     if summary is not None:
         known = {row.device: LinkBytes(row.downlink_bytes, row.uplink_bytes) for row in summary.devices}
         return {name: known.get(name, LinkBytes()) for name in names}
@@ -106,7 +105,7 @@ def _count_refusals(folder: RunFolder) -> dict[str, Counter[str]]:
     return counts
 
 
-def _find_quarantined(folder: RunFolder, history: tuple[RoundRecord, ...]) -> dict[str, int]:
+def _find_quarantined(folder: RunFolder, history: tuple[records.RoundRecord, ...]) -> dict[str, int]:
     """Devices in quarantine in the round after the last closed one, with the last round of it."""
     settings = load_config(str(folder.path / "federation.toml")).firewall
     rules = ReputationRules(settings.quarantine_after, settings.quarantine_window, settings.quarantine_rounds)

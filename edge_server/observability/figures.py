@@ -4,14 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
+from edge_client.data.tasks import registry, words
 from edge_client.data.tasks.learning_task import Metric
-from edge_client.data.tasks.registry import CLASSIFICATION
-from edge_client.data.tasks.words import METRICS, leading, reference_text
 from edge_server.config.units import UNKNOWN, clean, counted_text, figure_text, leading_text
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 from schemas.values import Personalisation
 
-ACCURACY = CLASSIFICATION.metrics[0]
+ACCURACY = registry.CLASSIFICATION.metrics[0]
 OWN_DATA = "own data"
 SLIGHT_LOSS = 0.02  # held-out examples are few: a smaller loss of accuracy by delivery is chance
 
@@ -19,7 +18,7 @@ SLIGHT_LOSS = 0.02  # held-out examples are few: a smaller loss of accuracy by d
 def leading_metric(history: Sequence[RoundRecord]) -> Metric:
     """The metric that leads the newest measured round; accuracy if none was measured."""
     for record in reversed(history):
-        found = leading(record.test_metrics or record.client_metrics)
+        found = words.leading(record.test_metrics or record.client_metrics)
         if found is not None:
             return found[0]
     return ACCURACY
@@ -29,7 +28,7 @@ def measured_text(record: RoundRecord) -> str:
     """A round's leading figure and what naive answers reach: `test mae 1.2, no change 1.5`."""
     where = where_measured([record])
     figures = figures_there(record, where)
-    return ", ".join(filter(None, [f"{where} {leading_text(figures)}", reference_text(figures)]))
+    return ", ".join(filter(None, [f"{where} {leading_text(figures)}", words.reference_text(figures)]))
 
 
 def where_measured(history: Sequence[RoundRecord]) -> str:
@@ -95,19 +94,19 @@ def measured_figures(summary: Summary) -> tuple[str, str]:
 
 def naive_figures(summary: Summary) -> str:
     """What naive answers reach where the leading figure was measured; empty without any."""
-    return reference_text(
+    return words.reference_text(
         summary.client_metrics if _leading(summary)[1] == "devices" else summary.test_metrics
     )
 
 
 def own_figure(summary: Summary) -> str:
     """The leading figure of models that devices keep for themselves, with its name; empty without any."""
-    found = leading(summary.own_metrics)
+    found = words.leading(summary.own_metrics)
     return "" if found is None else f"devices' own models {found[0].name} {figure_text(found[0])(found[1])}"
 
 
 def _leading(summary: Summary) -> tuple[Metric, str]:
-    tested, on_devices = leading(summary.test_metrics), leading(summary.client_metrics)
+    tested, on_devices = words.leading(summary.test_metrics), words.leading(summary.client_metrics)
     if tested is not None:
         return tested[0], "test"
     if on_devices is not None:
@@ -154,7 +153,7 @@ def personalised_devices(devices: Sequence[DeviceRecord]) -> list[Trained]:
 
 def before_and_after(found: Personalisation) -> tuple[str, str]:
     """The leading figure on held-out data of the received model, and of the trained one."""
-    text = figure_text(METRICS.get(found.metric, ACCURACY))
+    text = figure_text(words.METRICS.get(found.metric, ACCURACY))
     return text(found.before), text(found.after)
 
 
@@ -185,8 +184,8 @@ def _means(asked: Sequence[Personalisation]) -> str:
         for found in asked
         if found.before is not None and found.after is not None
     ]
-    name = next((found.metric for found in asked if found.metric in METRICS), "")
+    name = next((found.metric for found in asked if found.metric in words.METRICS), "")
     if not pairs or not name:
         return ""
-    before, now = (figure_text(METRICS[name])(fmean(values)) for values in zip(*pairs, strict=True))
+    before, now = (figure_text(words.METRICS[name])(fmean(values)) for values in zip(*pairs, strict=True))
     return f": {name} {now}, {before} as received"

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edge_server.config.load import load_config
+from edge_server.storage import records, run_files
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.inventory.records import InventoryDevice
 from edge_server.storage.journal_reader import JournalReader
-from edge_server.storage.records import RoundRecord
-from edge_server.storage.run_files import read_history
 from edge_server.storage.run_folder import RunFolder
 from edge_server.storage.service_folder import ServiceFolder, default_service_folder
 from edge_server.strategy.explanations import DeviceChoice
@@ -47,7 +46,7 @@ def read_selection_history(path: Path, device: str) -> list[SelectionRow]:
     Where plannings record no devices (differential privacy), the rounds that selected the device are listed.
     """
     folder = RunFolder(path)
-    history = {record.round: record for record in read_history(path / "history.jsonl")}
+    history = {record.round: record for record in run_files.read_history(path / "history.jsonl")}
     with closing(JournalReader(folder.journal)) as reader:
         choices = [(found.round, found.attempt, _of(found.devices, device)) for found in reader.choices()]
         fate = _read_fates(reader, history, device, ended=folder.has_ended)
@@ -83,7 +82,7 @@ class _Fates:
     counted: Mapping[int, tuple[int, int]]
     refused: Mapping[int, str]
     open: frozenset[int]
-    history: Mapping[int, RoundRecord]
+    history: Mapping[int, records.RoundRecord]
 
     def of(self, number: int, attempt: int | None) -> dict[str, Any]:
         """The outcome fields of an attempt begun in round `number`; without an attempt, of that round."""
@@ -103,7 +102,7 @@ class _Fates:
 
 
 def _read_fates(
-    reader: JournalReader, history: Mapping[int, RoundRecord], device: str, *, ended: bool
+    reader: JournalReader, history: Mapping[int, records.RoundRecord], device: str, *, ended: bool
 ) -> _Fates:
     closed = reader.rounds()
     plannings = [row for row in reader.plannings() if device in row.selected and not row.deliver]

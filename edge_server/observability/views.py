@@ -11,22 +11,19 @@ from edge_server.observability.counters import RunCounters
 from edge_server.observability.durations import Durations, PhaseClock
 from edge_server.observability.figures import ACCURACY, best_of, leading_metric, tested_figures
 from edge_server.observability.snapshot import DeviceView, ServerParts, Snapshot, Workload
-from edge_server.rounds.events import EndRun
-from edge_server.rounds.fleet import Device
-from edge_server.rounds.machine import Federation
+from edge_server.rounds import events, fleet, machine, quarantine
 from edge_server.rounds.participant import Participant, Status
-from edge_server.rounds.quarantine import quarantine_end
 from edge_server.rounds.state import Phase
 from edge_server.storage.records import DeviceRecord, StartedFrom, Summary, TrainedShare, UndoneRecord
 from schemas.values import BoardState, CapabilityProfile
 
-TierOf = Callable[[Device], int]
+TierOf = Callable[[fleet.Device], int]
 NOT_YET_CLAIMED = frozenset({Status.OFFERED, Status.ACCEPTED})
 """Statuses in which the device's own report is more precise: the server knows of no update yet."""
 
 
 def make_snapshot(
-    federation: Federation,
+    federation: machine.Federation,
     tally: RunCounters,
     *,
     tier: TierOf,
@@ -69,7 +66,7 @@ def make_snapshot(
     )
 
 
-def _waits_for(federation: Federation, now: float) -> str:
+def _waits_for(federation: machine.Federation, now: float) -> str:
     if federation.phase is not Phase.WAITING:
         return ""
     opening, left = federation.rules.opening, federation.not_before - now
@@ -79,19 +76,19 @@ def _waits_for(federation: Federation, now: float) -> str:
     return "" if demand.met else str(demand)
 
 
-def _by_tier(federation: Federation, tier: TierOf) -> list[tuple[int, Device]]:
+def _by_tier(federation: machine.Federation, tier: TierOf) -> list[tuple[int, fleet.Device]]:
     """Every device with its tier, by tier and name."""
     devices = ((tier(device), device) for device in federation.fleet.devices.values())
     return sorted(devices, key=lambda pair: (pair[0], pair[1].name))
 
 
 def _device_view(
-    device: Device, federation: Federation, tally: RunCounters, *, tier: int, ratio: float
+    device: fleet.Device, federation: machine.Federation, tally: RunCounters, *, tier: int, ratio: float
 ) -> DeviceView:
     participant = federation.participants.by_name.get(device.name)
     reported = tally.telemetry.get(device.name)
     counted = federation.counted.get(device.name)
-    out = quarantine_end(federation, device.name) is not None
+    out = quarantine.quarantine_end(federation, device.name) is not None
     begun = participant.assignment.task.round if participant else None
     link = tally.over_link(device.name)
     current = reported if participant is not None and reported and reported.round == begun else None
@@ -120,7 +117,7 @@ def _device_view(
     )
 
 
-def _state(device: Device, participant: Participant | None, reported: str | None, *, out: bool) -> str:
+def _state(device: fleet.Device, participant: Participant | None, reported: str | None, *, out: bool) -> str:
     if not device.alive:
         return "offline"
     if participant is None:
@@ -129,7 +126,7 @@ def _state(device: Device, participant: Participant | None, reported: str | None
     return reported or str(participant.status)
 
 
-def _kept_out(device: Device, federation: Federation) -> str:
+def _kept_out(device: fleet.Device, federation: machine.Federation) -> str:
     """Why the device is not asked: its labels, or its owner's rules."""
     if device.outside:
         return f"its labels do not match {federation.fleet.membership}"
@@ -155,7 +152,7 @@ def _board_state(celsius: float | None, battery: float | None, free: int | None)
 
 
 def _device_record(
-    device: Device, tally: RunCounters, federation: Federation, *, tier: int, ratio: float
+    device: fleet.Device, tally: RunCounters, federation: machine.Federation, *, tier: int, ratio: float
 ) -> DeviceRecord:
     delivery = tally.deliveries.get(device.name)
     link = tally.over_link(device.name)
@@ -170,16 +167,16 @@ def _device_record(
         rounds=tally.rounds[device.name],
         refusals=sum(tally.refused_of(device.name).values()),
         refused=tally.refused_of(device.name),
-        quarantined_until=quarantine_end(federation, device.name),
+        quarantined_until=quarantine.quarantine_end(federation, device.name),
         labels=device.labels,
         **wanted,
     )
 
 
 def make_summary(
-    federation: Federation,
+    federation: machine.Federation,
     tally: RunCounters,
-    end: EndRun,
+    end: events.EndRun,
     *,
     config: Config,
     tier: TierOf,
@@ -220,7 +217,7 @@ def make_summary(
     )
 
 
-def _quality(federation: Federation, tally: RunCounters) -> dict[str, Any]:
+def _quality(federation: machine.Federation, tally: RunCounters) -> dict[str, Any]:
     """How good the models of the rounds are that count, as fields of the summary."""
     given_up = {undone.round for undone in federation.undone}
     kept = [record for record in tally.history if record.round not in given_up]
@@ -236,7 +233,7 @@ def _quality(federation: Federation, tally: RunCounters) -> dict[str, Any]:
 
 
 def make_workload(
-    federation: Federation,
+    federation: machine.Federation,
     tally: RunCounters,
     config: Config,
     *,

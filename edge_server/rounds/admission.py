@@ -11,11 +11,10 @@ from edge_server.rounds.participant import AT_WORK
 from edge_server.rounds.participants import CERTAIN, Claimants
 from edge_server.rounds.quarantine import question_device
 from edge_server.rounds.state import Federation, Step
-from schemas.messages import Birth, Refusal
-from schemas.values import Reason
+from schemas import messages, values
 
 
-def check_name(federation: Federation, birth: Birth, known: Device | None) -> Step:
+def check_name(federation: Federation, birth: messages.Birth, known: Device | None) -> Step:
     """Two devices with one name: people are notified once, the later device at each of its births."""
     if known is None:
         return federation, []
@@ -36,7 +35,7 @@ def check_name(federation: Federation, birth: Birth, known: Device | None) -> St
     if claimants.later_is_there:
         first = f"{_describe_claimant(claimants.before, claimants)} came first under this name"
         named = {"instance": birth.instance}
-        commands.append(send_refusal(birth.federation, birth.device, Reason.SAME_NAME, first, **named))
+        commands.append(send_refusal(birth.federation, birth.device, values.Reason.SAME_NAME, first, **named))
     # Each device counts its own connections, so session numbers do not say which of the two is connected.
     return replace(federation, fleet=federation.fleet.with_session(birth.device, birth.session)), commands
 
@@ -45,7 +44,7 @@ def _describe_claimant(token: str, claimants: Claimants) -> str:
     return f"{claimants.origins.get(token) or 'a machine unknown'} ({token})"
 
 
-def question_newcomer(federation: Federation, birth: Birth, now: float) -> Step:
+def question_newcomer(federation: Federation, birth: messages.Birth, now: float) -> Step:
     """Handle the birth of an unknown device: ask it, or tell it to repeat the birth later."""
     newcomers = _newcomers(federation)
     taken, asks = fresh.add_newcomer(newcomers, birth, now)
@@ -54,10 +53,10 @@ def question_newcomer(federation: Federation, birth: Birth, now: float) -> Step:
     if birth.device in taken.waiting:
         return _with(federation, taken), []
     later = f"{newcomers.most} new devices are being admitted: repeat the birth later"
-    return federation, [send_refusal(birth.federation, birth.device, Reason.TOO_MANY_REQUESTS, later)]
+    return federation, [send_refusal(birth.federation, birth.device, values.Reason.TOO_MANY_REQUESTS, later)]
 
 
-def answered_birth(federation: Federation, refusal: Refusal) -> Birth | None:
+def answered_birth(federation: Federation, refusal: messages.Refusal) -> messages.Birth | None:
     """The birth of a newcomer, if this refusal answers its question."""
     newcomers = federation.fleet.newcomers
     asked = newcomers.waiting.get(refusal.device) if newcomers is not None else None
@@ -66,7 +65,7 @@ def answered_birth(federation: Federation, refusal: Refusal) -> Birth | None:
     return asked.birth
 
 
-def admit(federation: Federation, birth: Birth) -> Federation:
+def admit(federation: Federation, birth: messages.Birth) -> Federation:
     """The federation with room for the newcomer that has answered."""
     fleet = replace(federation.fleet, newcomers=fresh.remove_newcomer(_newcomers(federation), birth.device))
     if not fleet.has_room_for(birth.device):
@@ -101,7 +100,7 @@ def misses_birth(federation: Federation, device: str) -> bool:
 
 def ask_for_birth(federation: Federation, device: str) -> Command:
     detail = "not known here, or lost: repeat the birth"
-    return send_refusal(federation.name, device, Reason.TOO_MANY_REQUESTS, detail)
+    return send_refusal(federation.name, device, values.Reason.TOO_MANY_REQUESTS, detail)
 
 
 def _newcomers(federation: Federation) -> Newcomers:

@@ -4,11 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from edge_server.rounds.event_entry import EventKind
+from edge_server.rounds import event_entry, planning, quarantine
 from edge_server.rounds.events import CloseRound, Command, Note, RecordStrike, RoundClosed, RoundPlanned
 from edge_server.rounds.participant import Participant, Status
-from edge_server.rounds.planning import wait_for_devices
-from edge_server.rounds.quarantine import strike, strike_site
 from edge_server.rounds.rollback import TRIES, can_undo, request_rollback, vain_rollback_text
 from edge_server.rounds.state import Federation, Phase, Step, end
 from schemas.errors import format_count
@@ -51,9 +49,9 @@ def report_findings(federation: Federation, event: RoundClosed) -> Step:
         commands.append(Note("update refused", device, reason, detail))
         if reason is Reason.WRONG_SUM:
             # The gateway has made the sum, not its members.
-            federation, more = strike_site(federation, federation.sites.of(device), reason)
+            federation, more = quarantine.strike_site(federation, federation.sites.of(device), reason)
         else:
-            federation, more = strike(federation, device, reason)
+            federation, more = quarantine.strike(federation, device, reason)
         commands += more
     for device, detail in sorted(event.exaggerated.items()):
         note = Note("counts with less than it says", device, Reason.EXAGGERATED, detail)
@@ -75,8 +73,8 @@ def abandon(federation: Federation, why: str, now: float, *, untrained: bool = F
         given_up = f"given up after {federation.abandoned + 1} attempts"
         return end(federation, "failed", f"{detail}; {given_up}{vain_rollback_text(federation)}")
     again = replace(tried, abandoned=min(federation.abandoned + 1, federation.rules.attempts))
-    waits, commands = wait_for_devices(again, now + RETRY_S * 2**federation.abandoned)
-    return waits, [Note("round abandoned", detail=detail, kind=EventKind.ROUND), *commands]
+    waits, commands = planning.wait_for_devices(again, now + RETRY_S * 2**federation.abandoned)
+    return waits, [Note("round abandoned", detail=detail, kind=event_entry.EventKind.ROUND), *commands]
 
 
 def failures_text(participants: Iterable[Participant]) -> str:
@@ -92,4 +90,4 @@ def note_round_start(federation: Federation, planned: RoundPlanned) -> Note:
     spare = f", {needed} are needed" if needed is not None and needed < asked else ""
     what = f"round {federation.round} begun"
     detail = f"{format_count(asked, 'device')} asked{spare}"
-    return Note(what, detail=detail, kind=EventKind.ROUND, routine=True)
+    return Note(what, detail=detail, kind=event_entry.EventKind.ROUND, routine=True)

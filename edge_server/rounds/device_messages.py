@@ -7,14 +7,12 @@ from dataclasses import replace
 
 from edge_client.data.tasks.words import leading
 from edge_client.security.identity.validity import format_utc
-from edge_server.rounds import admission, events, secure_aggregation
+from edge_server.rounds import admission, class_agreement, events, quarantine, secure_aggregation
 from edge_server.rounds import participant as part
 from edge_server.rounds.broadcast import handlers
-from edge_server.rounds.class_agreement import check_data, mark_misfit
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import Participant, Status
-from edge_server.rounds.quarantine import quarantine_end, quarantine_refusal, strike
 from edge_server.rounds.state import Federation, Phase, Step, with_participant
 from schemas import messages
 from schemas.errors import format_count
@@ -85,7 +83,7 @@ def _born(federation: Federation, birth: messages.Birth, now: float, *, retained
         *_eligibility_note(known, born.fleet.devices[birth.device]),
         *_broken_files(known, birth),
     ]
-    born, misfits = check_data(born, birth.device, before=known)
+    born, misfits = class_agreement.check_data(born, birth.device, before=known)
     notes += misfits
     participant = federation.participants.get(birth.device)
     again = known is None or birth.session > known.session or not known.alive
@@ -167,7 +165,7 @@ def _mark_unknown_names(federation: Federation, reply: messages.TaskReply) -> Fe
     if reply.reason is not Reason.INCOMPATIBLE or card is None:
         return federation
     if (card.named and not card.class_names) or (card.columns and not card.states_columns):
-        return mark_misfit(federation, reply.device, reply.detail or str(reply.reason))
+        return class_agreement.mark_misfit(federation, reply.device, reply.detail or str(reply.reason))
     return federation
 
 
@@ -189,7 +187,7 @@ def _on_claim(
         return federation, [_refusal(update, participant.reason or Reason.STALE_ROUND, participant.status)]
     claimed, commands = part.record_claim(participant, update, now, have=have)
     if claimed.status is Status.REFUSED and claimed.reason is not None:
-        struck, more = strike(federation, update.device, claimed.reason)
+        struck, more = quarantine.strike(federation, update.device, claimed.reason)
         return with_participant(struck, (claimed, [*commands, _refusal(update, claimed.reason, ""), *more]))
     return with_participant(federation, (claimed, commands))
 
@@ -205,8 +203,8 @@ def _turn_away(federation: Federation, update: messages.Update) -> list[events.C
     current = stated == (federation.run, federation.attempt, federation.round)
     if current and federation.phase is Phase.TRAINING and update.device not in federation.participants:
         refused = _turned_away(update, Reason.NOT_SELECTED, "not selected in this round")
-        out = quarantine_end(federation, update.device) is not None
-        return [*refused, quarantine_refusal(federation, update.device)] if out else refused
+        out = quarantine.quarantine_end(federation, update.device) is not None
+        return [*refused, quarantine.quarantine_refusal(federation, update.device)] if out else refused
     return _turned_away(update, Reason.STALE_ROUND, f"round {federation.round} is under way")
 
 
@@ -249,7 +247,7 @@ def record_verdict(federation: Federation, event: events.UpdateChecked) -> Step:
         return federation, []
     if event.reason is not None:
         refused, notes = part.refuse(participant, event.reason, event.detail)
-        struck, more = strike(federation, event.device, event.reason)
+        struck, more = quarantine.strike(federation, event.device, event.reason)
         answers = [*notes, _refusal(update, event.reason, event.detail), *more]
         return with_participant(struck, (refused, answers))
     counted = replace(federation, counted={**federation.counted, event.device: update})

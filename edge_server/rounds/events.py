@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from edge_client.transport.chunk_transfer import WriteChunk
-from edge_server.rounds.event_entry import EventKind, RunEvent
-from edge_server.rounds.fleet import Device, OwnLabels
+from edge_server.rounds import event_entry, fleet
 from edge_server.security.secure_aggregation.unmasking import OpenedSecrets
 from schemas.messages import Delivery, FromDevice, FromSite, Message, Refusal, SiteSum, Task, Update
 from schemas.security.manifest import Manifest
@@ -61,7 +60,7 @@ class Assignment:
 class ExcludedDevice:
     """A device that a planning excludes, and why, in words."""
 
-    device: Device
+    device: fleet.Device
     because: str
 
 
@@ -213,7 +212,7 @@ class Misbehaved:
 class LabelsChanged:
     """Event: the operator's labels are now these, by device."""
 
-    labels: OwnLabels
+    labels: fleet.OwnLabels
 
 
 @dataclass(frozen=True)
@@ -366,7 +365,7 @@ class PlanRound:
 
     round: int
     attempt: int
-    devices: tuple[Device, ...]
+    devices: tuple[fleet.Device, ...]
     retry: int = 0
     deliver: bool = False
     over_select: float = 1.0
@@ -417,7 +416,7 @@ class Note:
     device: str | None = None
     reason: Reason | None = None
     detail: str = ""
-    kind: EventKind | None = None
+    kind: event_entry.EventKind | None = None
     routine: bool = False
 
     @property
@@ -425,11 +424,11 @@ class Note:
         words = [self.device, self.what, f"({self.reason})" if self.reason else None, self.detail]
         return " ".join(word for word in words if word)
 
-    def event(self, at: float) -> RunEvent:
+    def event(self, at: float) -> event_entry.RunEvent:
         """The note as an entry of the event list, at `at` seconds since 1970."""
-        usual = EventKind.REFUSAL if self.reason is not None else EventKind.NOTICE
+        usual = event_entry.EventKind.REFUSAL if self.reason is not None else event_entry.EventKind.NOTICE
         reason = str(self.reason or "")
-        return RunEvent(
+        return event_entry.RunEvent(
             at=at,
             last_at=at,
             kind=self.kind or usual,

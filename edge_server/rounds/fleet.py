@@ -7,9 +7,8 @@ from typing import Generic, TypeVar
 
 from edge_server.rounds import newcomers as fresh
 from edge_server.rounds.newcomers import Newcomers
+from schemas import capabilities, messages
 from schemas.base import site_of
-from schemas.capabilities import Capability
-from schemas.messages import Birth, Death, Update
 from schemas.selectors import EVERY, Where, selectable
 from schemas.values import CapabilityProfile, DataCard, Eligibility
 
@@ -100,7 +99,7 @@ class Device:
     stated_labels: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     outside: bool = False
-    can: frozenset[Capability] = frozenset()
+    can: frozenset[capabilities.Capability] = frozenset()
     doubted: Doubt | None = None
     unanswered: int = 0
 
@@ -176,7 +175,7 @@ class Fleet:
         """The devices that may be asked to train, sorted by name."""
         return tuple(device for _, device in sorted(self.devices.items()) if device.able)
 
-    def born(self, birth: Birth) -> "Fleet":
+    def born(self, birth: messages.Birth) -> "Fleet":
         """Take a birth, unless it is of an older session than the known one."""
         known = self.devices.get(birth.device)
         if known is not None and birth.session < known.session:
@@ -203,7 +202,7 @@ class Fleet:
         known = self.devices[device]
         return self if known.session <= session else self._with(replace(known, session=session))
 
-    def with_death(self, death: Death, now: float) -> "Fleet":
+    def with_death(self, death: messages.Death, now: float) -> "Fleet":
         """Take a last will, unless it is of an older session than the known one."""
         if self.newcomers is not None and death.device in self.newcomers.waiting:
             return replace(self, newcomers=fresh.remove_dead(self.newcomers, death))
@@ -212,7 +211,7 @@ class Fleet:
             return self
         return self._with(replace(known, lost_at=now, doubted=None))
 
-    def with_trained_devices(self, updates: Mapping[str, Update]) -> "Fleet":
+    def with_trained_devices(self, updates: Mapping[str, messages.Update]) -> "Fleet":
         """These devices have trained: none of their data is new until they say so, and alarms stand where an
         update says so.
         """

@@ -14,16 +14,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from edge_server.rounds import secure_aggregation
-from edge_server.rounds.class_agreement import agree_on_data
+from edge_server.rounds import class_agreement, events, fleet, quarantine, rollback, secure_aggregation
 from edge_server.rounds.closing import RETRY_S, abandon, close_round, failures_text, note_round_start
-from edge_server.rounds.events import RoundPlanned
-from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import Status, mark_missed
 from edge_server.rounds.participants import Participants
 from edge_server.rounds.planning import is_ready, offer_tasks, request_plan, wait_for_devices
-from edge_server.rounds.quarantine import shortage_reason, trusted_devices
-from edge_server.rounds.rollback import training_failed
 from edge_server.rounds.sites import site_rounds
 from edge_server.rounds.state import Buffering, Federation, Phase, Step, announce
 from schemas.values import Reason
@@ -33,7 +28,7 @@ from schemas.values import Reason
 class RoundMode:
     """A mode: what follows a plan, what follows an aggregated round, and what the state requires."""
 
-    begin: Callable[[Federation, RoundPlanned, float], Step]
+    begin: Callable[[Federation, events.RoundPlanned, float], Step]
     advance: Callable[[Federation, float], Step]
     settle: Callable[[Federation, float], Step]
 
@@ -43,10 +38,10 @@ def mode_of(federation: Federation) -> RoundMode:
 
 
 def _plan(federation: Federation, now: float, ask_for_one: Callable[[Federation], Step]) -> Step:
-    agreed, notes = agree_on_data(federation)
+    agreed, notes = class_agreement.agree_on_data(federation)
     if agreed.phase is Phase.ENDED:
         return agreed, notes
-    why = shortage_reason(agreed)
+    why = quarantine.shortage_reason(agreed)
     if why:
         planned, commands = abandon(agreed, why, now, untrained=agreed.untrained > 0)
     else:
@@ -54,12 +49,12 @@ def _plan(federation: Federation, now: float, ask_for_one: Callable[[Federation]
     return planned, [*notes, *commands]
 
 
-def _nobody(event: RoundPlanned) -> str:
+def _nobody(event: events.RoundPlanned) -> str:
     return f"no device chosen{f': {event.left_out}' if event.left_out else ''}"
 
 
 # --- synchronous ---
-def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
+def _begin(federation: Federation, event: events.RoundPlanned, now: float) -> Step:
     if federation.participants:
         return join_round(federation, event, now)
     if not event.assignments:
@@ -83,7 +78,7 @@ def _advance(federation: Federation, now: float) -> Step:
 
 def _settle(federation: Federation, now: float) -> Step:
     if federation.phase is Phase.WAITING and is_ready(federation, now):
-        return _plan(federation, now, lambda agreed: request_plan(agreed, trusted_devices(agreed)))
+        return _plan(federation, now, lambda agreed: request_plan(agreed, quarantine.trusted_devices(agreed)))
     if federation.phase is not Phase.TRAINING:
         return federation, []
     if federation.masking is not None:
@@ -103,7 +98,7 @@ def _finish(federation: Federation, needed: int, now: float) -> Step:
     if count < quorum:
         failures = failures_text(federation.participants.values())
         why = f"{count} of {needed} updates, below the quorum{failures}"
-        untrained = training_failed(federation.participants.values(), quorum=quorum)
+        untrained = rollback.training_failed(federation.participants.values(), quorum=quorum)
         return abandon(replace(federation, participants=Participants()), why, now, untrained=untrained)
     parts = federation.participants.values()
     final = Participants.of(part if part.final else mark_missed(part) for part in parts)
@@ -113,7 +108,7 @@ def _finish(federation: Federation, needed: int, now: float) -> Step:
 
 
 # --- buffered ---
-def _begin_more(federation: Federation, event: RoundPlanned, now: float) -> Step:
+def _begin_more(federation: Federation, event: events.RoundPlanned, now: float) -> Step:
     idle = not federation.working
     if not event.assignments and idle:
         return _pause(federation, _nobody(event), now)
@@ -158,12 +153,12 @@ def _buffering(federation: Federation) -> Buffering:
     return federation.rules.buffering
 
 
-def _free(federation: Federation) -> tuple[Device, ...]:
+def _free(federation: Federation) -> tuple[fleet.Device, ...]:
     """The devices that may be planned: without a part since the last aggregation."""
     if len(federation.participants) >= len(federation.fleet.devices):
         return ()
     parts = federation.participants
-    return tuple(device for device in trusted_devices(federation) if device.name not in parts)
+    return tuple(device for device in quarantine.trusted_devices(federation) if device.name not in parts)
 
 
 def _make_do(federation: Federation, now: float) -> Step:
@@ -180,7 +175,7 @@ def _pause(federation: Federation, why: str, now: float) -> Step:
     """Let devices whose task was lost try again after a pause; counted updates stay counted."""
     counted = Participants.of(federation.participants.having({Status.COUNTED}))
     quorum = max(1, federation.rules.min_clients)
-    untrained = training_failed(federation.participants.values(), quorum=quorum)
+    untrained = rollback.training_failed(federation.participants.values(), quorum=quorum)
     why += failures_text(federation.participants.values())
     return abandon(replace(federation, participants=counted), why, now, untrained=untrained)
 
@@ -231,7 +226,7 @@ def request_replacements(federation: Federation, places: tuple[str, ...]) -> Ste
     return request_plan(asking, _free(federation), wanted=len(places), places=places)
 
 
-def join_round(federation: Federation, event: RoundPlanned, now: float) -> Step:
+def join_round(federation: Federation, event: events.RoundPlanned, now: float) -> Step:
     """Give the planned devices a part in the current round, until its deadline."""
     training = replace(federation, phase=Phase.TRAINING)
     return offer_tasks(training, event.assignments, now, deadline=_deadline(federation))

@@ -3,8 +3,7 @@
 from dataclasses import replace
 from itertools import islice
 
-from edge_server.rounds.event_entry import EventKind
-from edge_server.rounds.events import Command, Note, RecordStrike, Send, send_refusal
+from edge_server.rounds import event_entry, events
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.reputation import ROLLED_BACK, Reputation, quarantined_devices, struck
 from edge_server.rounds.state import Federation, Step
@@ -42,7 +41,7 @@ def tick(federation: Federation, now: float) -> Step:
     """Ask doubted devices again, and give up those that have not answered for too long."""
     if not federation.fleet.doubts:
         return federation, []
-    commands: list[Command] = []
+    commands: list[events.Command] = []
     doubted = [(device, device.doubted) for device in federation.fleet.alive() if device.doubted]
     due = (
         device
@@ -61,15 +60,15 @@ def tick(federation: Federation, now: float) -> Step:
 
 def _lose(federation: Federation, device: Device, why: str, now: float) -> Step:
     death = Death(federation=federation.name, device=device.name, session=device.session)
-    lost = Note("lost", device.name, detail=why, kind=EventKind.LOSS)
+    lost = events.Note("lost", device.name, detail=why, kind=event_entry.EventKind.LOSS)
     return replace(federation, fleet=federation.fleet.with_death(death, now)), [lost]
 
 
-def question_device(federation: Federation, device: str) -> Command:
+def question_device(federation: Federation, device: str) -> events.Command:
     """Request a blob that does not exist; a device that is there refuses at once and names the digest."""
     newcomers = federation.fleet.newcomers
     digest = NO_BLOB if newcomers is None else newcomers.question(device)
-    return Send(
+    return events.Send(
         device, BlobRequest(federation=federation.name, device=device, digest=digest, first=0, count=1)
     )
 
@@ -82,7 +81,7 @@ def strike(federation: Federation, device: str, reason: Reason) -> Step:
     reputations = struck(federation.reputations, device, federation.round, reason, rules)
     if reputations is federation.reputations:
         return federation, []
-    commands: list[Command] = [RecordStrike(device, federation.round, reason)]
+    commands: list[events.Command] = [events.RecordStrike(device, federation.round, reason)]
     after = replace(federation, reputations=reputations)
     if quarantine_end(after, device) != quarantine_end(federation, device):
         commands += announce_quarantine(after, device)
@@ -101,9 +100,9 @@ def strike_site(federation: Federation, site: str, reason: Reason) -> Step:
     if reputations is federation.reputations:
         return federation, []
     after = replace(federation, reputations=reputations)
-    commands: list[Command] = [RecordStrike(key, federation.round, reason)]
+    commands: list[events.Command] = [events.RecordStrike(key, federation.round, reason)]
     if quarantine_end(after, key) != quarantine_end(federation, key):
-        commands.append(Note("quarantined", site, Reason.QUARANTINED, _why(after, key)))
+        commands.append(events.Note("quarantined", site, Reason.QUARANTINED, _why(after, key)))
     return after, commands
 
 
@@ -116,8 +115,8 @@ def quarantine_of(federation: Federation, device: str) -> Reputation | None:
     return None
 
 
-def announce_quarantine(federation: Federation, device: str) -> list[Command]:
-    note = Note("quarantined", device, Reason.QUARANTINED, _why(federation, device))
+def announce_quarantine(federation: Federation, device: str) -> list[events.Command]:
+    note = events.Note("quarantined", device, Reason.QUARANTINED, _why(federation, device))
     return [note, quarantine_refusal(federation, device)]
 
 
@@ -155,9 +154,9 @@ def shortage_reason(federation: Federation) -> str:
     return f"{there - left} of {there} devices are in quarantine and min-clients is {wanted}"
 
 
-def quarantine_refusal(federation: Federation, device: str) -> Command:
+def quarantine_refusal(federation: Federation, device: str) -> events.Command:
     detail = _why(federation, device)
-    return send_refusal(federation.name, device, Reason.QUARANTINED, detail, run=federation.run)
+    return events.send_refusal(federation.name, device, Reason.QUARANTINED, detail, run=federation.run)
 
 
 def _why(federation: Federation, device: str) -> str:

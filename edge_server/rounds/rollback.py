@@ -9,11 +9,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from statistics import median
 
-from edge_server.rounds.event_entry import EventKind
-from edge_server.rounds.events import Command, Note, RollBack, RolledBack
+from edge_server.rounds import event_entry, events, quarantine
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.participants import Participants
-from edge_server.rounds.quarantine import announce_quarantine
 from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK, quarantined_devices, replay_strikes
 from edge_server.rounds.state import Federation, Phase, Step, Undone, announce
 from schemas.values import Reason
@@ -49,7 +47,7 @@ def request_rollback(federation: Federation, number: int, why: str) -> Step:
         ((*row, FORGIVEN) for row in forgiven), federation.rules.reputation, federation.reputations
     )
     out = quarantined_devices(reputations, number + 1)
-    command = RollBack(
+    command = events.RollBack(
         undone=number,
         attempt=federation.attempt,
         able=tuple(device.name for device in federation.fleet.able() if device.name not in out),
@@ -74,7 +72,7 @@ def _forgiven(federation: Federation, number: int) -> tuple[tuple[str, int], ...
     return (*failed, *((device, number) for device in in_vain))
 
 
-def finish_rollback(federation: Federation, event: RolledBack) -> Step:
+def finish_rollback(federation: Federation, event: events.RolledBack) -> Step:
     """The earlier model is in place: exclude the devices that took part in the round for some rounds."""
     command = event.command
     rows = strike_rows(command, event.left_out)
@@ -89,20 +87,20 @@ def finish_rollback(federation: Federation, event: RolledBack) -> Step:
         undone=(*federation.undone, Undone(command.undone, command.attempt, event.left_out)),
         untrained=0,
     )
-    note = Note(
+    note = events.Note(
         f"round {command.undone} is undone: going on with the model before it",
         detail=f"{command.why}; left out for some rounds: {', '.join(event.left_out) or 'nobody'}",
-        kind=EventKind.ROUND,
+        kind=event_entry.EventKind.ROUND,
     )
     # The quarantine begins with the round that follows.
     ahead = replace(after, round=command.undone + 1)
-    commands: list[Command] = [note]
+    commands: list[events.Command] = [note]
     for device in event.left_out:
-        commands += announce_quarantine(ahead, device)
+        commands += quarantine.announce_quarantine(ahead, device)
     return after, commands
 
 
-def strike_rows(command: RollBack, left_out: Iterable[str]) -> list[tuple[str, int, str]]:
+def strike_rows(command: events.RollBack, left_out: Iterable[str]) -> list[tuple[str, int, str]]:
     forgiven = [(device, number, FORGIVEN) for device, number in command.forgiven]
     return [*forgiven, *((device, command.undone + 1, ROLLED_BACK) for device in left_out)]
 

@@ -5,19 +5,15 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal
 
-from edge_server.rounds.agreed_lists import ClassList, ColumnList
+from edge_server.rounds import agreed_lists, events, openings
 from edge_server.rounds.broadcast.pacing import Broadcast
-from edge_server.rounds.events import Announce, Command, EndRun, RunOutcome
 from edge_server.rounds.fleet import Fleet
-from edge_server.rounds.openings import OpeningRules
 from edge_server.rounds.participant import AT_WORK, Participant, Status
 from edge_server.rounds.participants import Participants, Sightings
 from edge_server.rounds.reputation import ReputationRules, Reputations
-from edge_server.rounds.sites.presence import Sites
-from edge_server.rounds.sites.sums import Summing
+from edge_server.rounds.sites import presence, sums
 from edge_server.security.secure_aggregation.protocol import MaskAgreement
-from schemas.messages import FederationEnd, RoundAnnouncement, Update
-from schemas.values import LAST_ROUND
+from schemas import messages, values
 
 
 class Phase(StrEnum):
@@ -72,12 +68,12 @@ class RoundRules:
     masking_step_s: float = 30.0
     roll_back: bool = True
     goes_on: bool = False
-    opening: OpeningRules = field(default_factory=OpeningRules)
+    opening: openings.OpeningRules = field(default_factory=openings.OpeningRules)
     sites: tuple[str, ...] = ()
 
     @property
     def endless(self) -> bool:
-        return self.rounds == LAST_ROUND
+        return self.rounds == values.LAST_ROUND
 
 
 @dataclass(frozen=True)
@@ -120,8 +116,8 @@ class Federation:
     not_before: float = 0.0
     abandoned: int = 0
     gather_until: float = 0.0
-    counted: Mapping[str, Update] = field(default_factory=dict)
-    late: Mapping[str, Update] = field(default_factory=dict)
+    counted: Mapping[str, messages.Update] = field(default_factory=dict)
+    late: Mapping[str, messages.Update] = field(default_factory=dict)
     ended: str = ""
     reputations: Reputations = field(default_factory=dict)
     masking: MaskAgreement | None = None
@@ -129,12 +125,12 @@ class Federation:
     untrained: int = 0
     diverged: bool = False
     undone: tuple[Undone, ...] = ()
-    columns: ColumnList = field(default_factory=ColumnList)
-    classes: ClassList = field(default_factory=ClassList)
+    columns: agreed_lists.ColumnList = field(default_factory=agreed_lists.ColumnList)
+    classes: agreed_lists.ClassList = field(default_factory=agreed_lists.ClassList)
     sightings: Sightings = field(default_factory=dict)
-    announced_end: EndRun | None = None
-    sites: Sites = field(default_factory=Sites)
-    summing: Summing | None = None
+    announced_end: events.EndRun | None = None
+    sites: presence.Sites = field(default_factory=presence.Sites)
+    summing: sums.Summing | None = None
 
     @property
     def at_work(self) -> tuple[Participant, ...]:
@@ -145,7 +141,7 @@ class Federation:
         return self.participants.count(AT_WORK)
 
     @property
-    def updates(self) -> dict[str, Update]:
+    def updates(self) -> dict[str, messages.Update]:
         counted = self.participants.having({Status.COUNTED})
         return {part.device: part.update for part in counted if part.update is not None}
 
@@ -159,7 +155,7 @@ class Federation:
         return min((part.deadline for part in self.at_work), default=None)
 
 
-Step = tuple[Federation, list[Command]]
+Step = tuple[Federation, list[events.Command]]
 
 
 def is_gathered(federation: Federation, now: float) -> bool:
@@ -167,7 +163,7 @@ def is_gathered(federation: Federation, now: float) -> bool:
     return now >= federation.gather_until or all(known.alive for known in federation.fleet.devices.values())
 
 
-def with_participant(federation: Federation, stepped: tuple[Participant, list[Command]]) -> Step:
+def with_participant(federation: Federation, stepped: tuple[Participant, list[events.Command]]) -> Step:
     participant, commands = stepped
     return replace(federation, participants=federation.participants.with_participant(participant)), commands
 
@@ -186,9 +182,9 @@ def oldest_round(federation: Federation) -> int:
 
 def announce(
     federation: Federation, phase: Literal["waiting", "training", "aggregating", "delivering"]
-) -> Command:
-    return Announce(
-        RoundAnnouncement(
+) -> events.Command:
+    return events.Announce(
+        messages.RoundAnnouncement(
             federation=federation.name,
             run=federation.run,
             # A server that was restarted in the first round may have none.
@@ -201,9 +197,9 @@ def announce(
     )
 
 
-def end(federation: Federation, outcome: RunOutcome, detail: str = "") -> Step:
+def end(federation: Federation, outcome: events.RunOutcome, detail: str = "") -> Step:
     """End the run; the end is on disk before a device receives it."""
-    message = FederationEnd(
+    message = messages.FederationEnd(
         federation=federation.name,
         run=federation.run,
         outcome=outcome,
@@ -211,4 +207,4 @@ def end(federation: Federation, outcome: RunOutcome, detail: str = "") -> Step:
         goes_on=federation.rules.goes_on and outcome == "finished",
     )
     ended = replace(federation, phase=Phase.ENDED)
-    return ended, [EndRun(outcome, detail or federation.ended), Announce(message)]
+    return ended, [events.EndRun(outcome, detail or federation.ended), events.Announce(message)]

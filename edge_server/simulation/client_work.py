@@ -16,9 +16,7 @@ from edge_client.storage.private_state import PrivateState
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.logging.formatters import about
 from edge_client.training.choice import make_trainer
-from edge_server.simulation.clock import board_files
-from edge_server.simulation.engine import ClientJob, Outcome
-from edge_server.simulation.population import DataShares, SharedData
+from edge_server.simulation import clock, engine, population
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import DeliverTask, decode_task, encode_message
 from schemas.values import Reason, TrainerName
@@ -36,7 +34,7 @@ PLAIN_STEPS = 300  # Before a step is recorded: a recording pays after 90 to 780
 class WorkSetup:
     """What a worker needs before its first job; the same for all jobs of a run."""
 
-    data: SharedData | DataShares
+    data: population.SharedData | population.DataShares
     blobs: Path
     clients: Path
     model: str
@@ -84,24 +82,24 @@ class ClientWork:
         if setup.accelerator == "cuda":
             _repeat_bits()
         self._setup = setup
-        self._data = setup.data.open_shares() if isinstance(setup.data, SharedData) else setup.data
+        self._data = setup.data.open_shares() if isinstance(setup.data, population.SharedData) else setup.data
         self._store = BlobStore(setup.blobs, durable=False)
         self._trainer = cache(make or partial(_trainer, accelerator=setup.accelerator))
 
-    def do(self, job: ClientJob, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
+    def do(self, job: engine.ClientJob, should_stop: Callable[[], bool] = lambda: False) -> engine.Outcome:
         """Do a job; an exception becomes its outcome, as on a device."""
         try:
-            return Outcome(self._answer(job, should_stop))
+            return engine.Outcome(self._answer(job, should_stop))
         except PeerError as error:
-            return Outcome(None, Reason(error.reason), str(error))
+            return engine.Outcome(None, Reason(error.reason), str(error))
         except (EdgeError, MemoryError) as error:
-            return Outcome(None, detail=f"{type(error).__name__}: {error}")
+            return engine.Outcome(None, detail=f"{type(error).__name__}: {error}")
         except Exception as error:
             # A user's own model or data may raise anything; only the task fails.
             log.exception("%s: the task failed", job.device, extra={"device": job.device})
-            return Outcome(None, detail=f"{type(error).__name__}: {error}")
+            return engine.Outcome(None, detail=f"{type(error).__name__}: {error}")
 
-    def _answer(self, job: ClientJob, should_stop: Callable[[], bool]) -> str:
+    def _answer(self, job: engine.ClientJob, should_stop: Callable[[], bool]) -> str:
         from edge_client.agent.task_runner import do_delivery, do_training
 
         task = decode_task(job.task)
@@ -114,7 +112,7 @@ class ClientWork:
         update = do_training(task, context, on_epoch=lambda _: None, should_stop=should_stop)
         return encode_message(update).decode()
 
-    def _context(self, job: ClientJob) -> TaskContext:
+    def _context(self, job: engine.ClientJob) -> TaskContext:
         clients, device = self._setup.clients, job.device
         return TaskContext(
             device,
@@ -125,7 +123,7 @@ class ClientWork:
             private=private_state(clients, device),
             board=ROOT
             if job.memory is None
-            else board_files(self._setup.blobs.parent / "boards", job.memory),
+            else clock.board_files(self._setup.blobs.parent / "boards", job.memory),
             trainer=self._trainer(job.trainer),
             features=self._setup.blobs.parent / "features" / device,
         )

@@ -14,7 +14,7 @@ from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.security.secure_aggregation.mask_update import mask_update
 from edge_client.storage.blob_store import BlobStore
 from edge_server.observability.counters import RunCounters
-from edge_server.simulation.client_work import private_state
+from edge_server.simulation import client_work, population
 from edge_server.simulation.clock import (
     Pace,
     Transits,
@@ -32,12 +32,9 @@ from edge_server.simulation.events import (
     WorkEnded,
 )
 from edge_server.simulation.growth import GrowingData, Growth
-from edge_server.simulation.population import VirtualDevice
-from schemas import messages
-from schemas.capabilities import birth_fields
+from schemas import capabilities, messages, values
 from schemas.errors import PeerError
 from schemas.tensors.chunks import BlobRef
-from schemas.values import CapabilityProfile, DataCard, Reason
 
 
 @dataclass(frozen=True)
@@ -85,12 +82,12 @@ class DeviceEdge:
 
     def __init__(
         self,
-        device: VirtualDevice,
+        device: population.VirtualDevice,
         pace: Pace,
         around: Surroundings,
         *,
-        profile: CapabilityProfile,
-        data: DataCard,
+        profile: values.CapabilityProfile,
+        data: values.DataCard,
         presence: Presence | None = None,
         growing: GrowingData | None = None,
     ) -> None:
@@ -130,7 +127,7 @@ class DeviceEdge:
 
     # --- the data ---
     @property
-    def data(self) -> DataCard:
+    def data(self) -> values.DataCard:
         return self.card if self._growing is None else self._growing.card
 
     def next_arrival(self) -> float:
@@ -180,7 +177,7 @@ class DeviceEdge:
             profile=self.profile,
             data=self.data,
             labels=self.device.labels,
-            **birth_fields(),
+            **capabilities.birth_fields(),
         )
 
     def cut(self) -> None:
@@ -332,11 +329,11 @@ class DeviceEdge:
             masked = mask_update(update, membership, self._around.store, shared=True)
             self.step(events.UpdateMasked(masked))
         except PeerError as error:
-            self.step(events.WorkFailed(membership.task, Reason(error.reason), str(error)))
+            self.step(events.WorkFailed(membership.task, values.Reason(error.reason), str(error)))
 
     def _on_settled(self, settled: events.Settled) -> None:
         result = settled.result
-        private = private_state(self._around.clients, self.device.name)
+        private = client_work.private_state(self._around.clients, self.device.name)
         if settled.refusal is None and isinstance(result, messages.Update):
             private.commit(result.run, result.round, result.attempt)
             if self._growing is not None and self._growing.note_training(result):

@@ -1,7 +1,6 @@
 """The configuration and the training data with which a simulation starts."""
 
-from edge_client.data.dataset import LabelledData
-from edge_client.data.shapes import fit_data
+from edge_client.data import dataset, shapes
 from edge_client.data.sources import part_of
 from edge_server.config.config import Config
 from edge_server.config.test_data import model_spec, read_source
@@ -26,11 +25,11 @@ def as_simulated(config: Config) -> Config:
     return config.model_copy(update=update)
 
 
-def training_data(config: Config) -> LabelledData:
+def training_data(config: Config) -> dataset.LabelledData:
     """The training part of the source, in the model's input shape; `ConfigError` if no source is named."""
     if config.data.source is None:
         raise ConfigError(
             "none is named, and a simulation needs data of [model] input-shape", key="[data] source"
         )
     data = read_source(config, part_of(config.data.source, "train"))
-    return fit_data(data, model_spec(config, data).input_shape)
+    return shapes.fit_data(data, model_spec(config, data).input_shape)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.dataset import LabelledData, Labels
-from edge_client.data.local import LocalData
+from edge_client.data import dataset, local
 from edge_client.data.partition import Indices, parse_partition, partition_indices, split_indices
 from edge_client.data.tasks.registry import learning_task
 from edge_server.config.board_profiles import for_tier
@@ -36,7 +35,7 @@ class VirtualDevice:
 
 
 def make_population(
-    config: Config, labels: Labels, origins: Indices | None = None
+    config: Config, labels: dataset.Labels, origins: Indices | None = None
 ) -> tuple[VirtualDevice, ...]:
     """The devices of a federation; `ConfigError` if the data cannot be partitioned as configured.
 
@@ -71,7 +70,7 @@ def make_population(
     return tuple(devices)
 
 
-def _arrives_s(config: Config, labels: Labels) -> Mapping[int, float]:
+def _arrives_s(config: Config, labels: dataset.Labels) -> Mapping[int, float]:
     """When classes come; `ConfigError` for a class that the data has not."""
     arrives_s = config.simulation.arrives_s
     if arrives_s and not learning_task(config.model.task).exclusive:
@@ -93,7 +92,7 @@ def _board(index: int, tier: int, tiers: int, names: Sequence[str]) -> str | Non
     return names[index % len(names)] if tiers == 1 else for_tier(tier, tiers, names)
 
 
-def _shares(config: Config, labels: Labels, origins: Indices | None) -> list[Indices]:
+def _shares(config: Config, labels: dataset.Labels, origins: Indices | None) -> list[Indices]:
     count, most = config.clients.num_clients, config.data.samples_per_client
     if count > len(labels):
         raise ConfigError(
@@ -132,7 +131,7 @@ class SharedData:
             np.asarray(np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))
             for name in ("images", "labels", "order")
         )
-        data = LabelledData(images, labels, self.preprocessing.class_names, self.preprocessing)
+        data = dataset.LabelledData(images, labels, self.preprocessing.class_names, self.preprocessing)
         return DataShares(self.ranges, data, order)
 
 
@@ -141,19 +140,19 @@ class DataShares:
     """All examples; `order` holds their indices, device by device."""
 
     ranges: Mapping[str, Range]
-    data: LabelledData
+    data: dataset.LabelledData
     order: np.ndarray
 
-    def of(self, device: str, counts: Counts | None = None) -> LocalData:
+    def of(self, device: str, counts: Counts | None = None) -> local.LocalData:
         """A copy of the device's examples, or of the first ones of each part."""
         begin, middle, end = self.ranges[device]
         train, held_out = self.order[begin:middle], self.order[middle:end]
         if counts is not None:
             train, held_out = train[: counts.train], held_out[: counts.held_out]
-        return LocalData(self.data.subset(train), self.data.subset(held_out))
+        return local.LocalData(self.data.subset(train), self.data.subset(held_out))
 
 
-def share_data(data: LabelledData, devices: Sequence[VirtualDevice], folder: Path) -> SharedData:
+def share_data(data: dataset.LabelledData, devices: Sequence[VirtualDevice], folder: Path) -> SharedData:
     """Write images, labels and the devices' order of examples below `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     ranges: dict[str, Range] = {}

@@ -16,9 +16,8 @@ import numpy as np
 
 from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
+from edge_client.data import local, sources
 from edge_client.data.dataset import LabelledData, make_labelled_data
-from edge_client.data.local import LocalData
-from edge_client.data.sources import part_of
 from edge_client.data.tasks.registry import learning_task
 from edge_client.inference.export.metadata import ExportRefused
 from edge_client.models.build import find_factory
@@ -26,25 +25,18 @@ from edge_client.models.registry import is_ours
 from edge_client.storage.private_state import PrivateState
 from edge_client.system.user_code import FAILS
 from edge_client.training.choice import make_trainer
+from edge_server.config import inputs, privacy, test_data
 from edge_server.config.config import Config
-from edge_server.config.inputs import as_stated
-from edge_server.config.privacy import PrivacySettings
-from edge_server.config.test_data import load_test_data, model_spec, read_source
-from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator import assembly, evaluation, known_inputs, network_check
 from edge_server.coordinator.coordinator import Coordinator
-from edge_server.coordinator.evaluation import Testing, distinct
 from edge_server.coordinator.initial_model import InitialModel, find_initial_model
-from edge_server.coordinator.known_inputs import with_known_inputs
-from edge_server.coordinator.network_check import no_export
 from edge_server.rounds.events import Assignment, CheckUpdate, CloseRound, PlanRound
 from edge_server.rounds.fleet import Device
 from edge_server.simulation.population import make_population
 from edge_server.storage.run_folder import RunFolder
 from edge_server.storage.service_folder import RUNS
-from schemas.capabilities import ALL
+from schemas import capabilities, messages, values
 from schemas.errors import ConfigError
-from schemas.messages import TrainTask, Update
-from schemas.values import CapabilityProfile, DataCard, ModelSpec, Reason
 
 ROUNDS = 2
 EXAMPLES = 16  # Largest number of examples in a step
@@ -55,7 +47,7 @@ LEARNING_RATE = 1e-4  # Largest learning rate, so that a step on a few examples 
 class Rehearsed:
     """The result of a rehearsal: the network's shapes, parameters per tier, and notices for the user."""
 
-    spec: ModelSpec
+    spec: values.ModelSpec
     parameters: Mapping[int, int]
     notices: tuple[str, ...] = ()
 
@@ -70,8 +62,8 @@ def check_run(
     """
     registries = [registry or RUNS / "registry"]
     try:
-        config = with_known_inputs(config, registries)
-        data = load_test_data(config)
+        config = known_inputs.with_known_inputs(config, registries)
+        data = test_data.load_test_data(config)
         if data is not None:
             _check_partition(config)
         if data is None and (config.model.input_shape is None or config.num_classes is None):
@@ -87,7 +79,7 @@ def check_run(
 
 
 def _check_partition(config: Config) -> None:
-    data = read_source(config, part_of(str(config.data.source), "train"))
+    data = test_data.read_source(config, sources.part_of(str(config.data.source), "train"))
     try:
         make_population(config, data.strata, data.origins)
     except ConfigError as error:
@@ -107,19 +99,19 @@ def rehearse(
 
     `on_draw` is called before the graphs of a user's network are drawn, which may take half a minute.
     """
-    spec = model_spec(config, data)
+    spec = test_data.model_spec(config, data)
     examples = _handful(config, spec, data)
     with tempfile.TemporaryDirectory(prefix="edge-check-") as scratch:
         folder = RunFolder.create(Path(scratch) / "run", config)
         tried = _as_rehearsed(config, spec)
-        coordinator = assemble(
+        coordinator = assembly.assemble(
             tried,
             "check",
             folder,
             resumable=False,
             durable=False,
             broadcasts=False,
-            testing=Testing(tried, examples),
+            testing=evaluation.Testing(tried, examples),
             first=first,
         )
         try:
@@ -137,14 +129,14 @@ def draw_networks(coordinator: Coordinator, on_draw: Callable[[], None]) -> None
     if not context.strategy.trains or is_ours(context.spec.name):
         return
     on_draw()
-    for spec in distinct(model.tier_specs()).values():
+    for spec in evaluation.distinct(model.tier_specs()).values():
         try:
             model.network.draw(model.params_of(spec), spec)
         except ExportRefused as error:
-            raise ConfigError(no_export(context.spec.name, str(error))) from error
+            raise ConfigError(network_check.no_export(context.spec.name, str(error))) from error
 
 
-def _as_rehearsed(config: Config, spec: ModelSpec) -> Config:
+def _as_rehearsed(config: Config, spec: values.ModelSpec) -> Config:
     """The configuration without the settings that need many devices or much time."""
     shapes = {"input_shape": spec.input_shape, "num_classes": spec.num_classes}
     # Adam's first step has one length in every weight: two rounds of it may have the same bytes.
@@ -156,13 +148,13 @@ def _as_rehearsed(config: Config, spec: ModelSpec) -> Config:
         "federation": config.federation.model_copy(update={"testers": 0}),
         "strategy": config.strategy.model_copy(update={"local_epochs": None}),
         # One machine has no other devices' data, and a few examples do not show which norms are usual.
-        "privacy": PrivacySettings(),
+        "privacy": privacy.PrivacySettings(),
         "firewall": config.firewall.model_copy(update={"norm_bound": False, "canary": None}),
     }
     return config.model_copy(update=update)
 
 
-def _handful(config: Config, spec: ModelSpec, data: LabelledData | None) -> LabelledData:
+def _handful(config: Config, spec: values.ModelSpec, data: LabelledData | None) -> LabelledData:
     rng = np.random.default_rng(0)
     count = max(2, min(EXAMPLES, config.training.batch_size))
     if data is not None:
@@ -172,7 +164,7 @@ def _handful(config: Config, spec: ModelSpec, data: LabelledData | None) -> Labe
     classes = rng.integers(0, spec.num_classes, count)
     numbers = rng.integers(0, 2, (count, spec.num_classes)).astype(np.float32)
     noise = make_labelled_data(images, classes if task.labels == "classes" else numbers)
-    return replace(noise, preprocessing=as_stated(noise.preprocessing, config.data, spec))
+    return replace(noise, preprocessing=inputs.as_stated(noise.preprocessing, config.data, spec))
 
 
 def _play(
@@ -198,7 +190,7 @@ def _play(
 def _devices(config: Config, examples: LabelledData) -> Iterator[Device]:
     """With each trainer a device of the tier that prunes most, and one of the tier that prunes least."""
     levels = config.tiers.levels
-    card = DataCard(
+    card = values.DataCard(
         source="check",
         examples=len(examples),
         input_shape=examples.input_shape,
@@ -207,21 +199,21 @@ def _devices(config: Config, examples: LabelledData) -> Iterator[Device]:
     )
     ends = (("weakest", max(levels)), ("strongest", min(levels)))
     for trainer, (name, level) in product(dict.fromkeys(config.simulation.trainers), ends):
-        profile = CapabilityProfile(machine="check", tier=levels.index(level) + 1, trainers=(trainer,))
-        yield Device(f"{name}-{trainer}", 1, profile, card, can=ALL)
+        profile = values.CapabilityProfile(machine="check", tier=levels.index(level) + 1, trainers=(trainer,))
+        yield Device(f"{name}-{trainer}", 1, profile, card, can=capabilities.ALL)
 
 
 def _update(
     coordinator: Coordinator, device: Device, assignment: Assignment, examples: LabelledData, scratch: Path
-) -> Update:
+) -> messages.Update:
     """The device's update; raises `ConfigError` if training fails or the server would refuse the update."""
     task = assignment.task
-    assert isinstance(task, TrainTask)
+    assert isinstance(task, messages.TrainTask)
     private = PrivateState(scratch / device.name, durable=False)
     context = TaskContext(
         device.name,
         coordinator.storage.store,
-        LocalData(examples, examples),
+        local.LocalData(examples, examples),
         scratch / device.name / "models",
         model_code=frozenset({task.model.name}),
         private=private,
@@ -244,7 +236,7 @@ def _update(
             remedy="keep it in parameters, buffers or attributes",
         )
     checked = coordinator.checker.check(CheckUpdate(device.name, update), task, coordinator.model.state)
-    if checked.reason is Reason.REPLAYED:
+    if checked.reason is values.Reason.REPLAYED:
         raise ConfigError(
             "the step changes nothing, so that the update has the bytes of the round before",
             place=where,

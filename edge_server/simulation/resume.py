@@ -18,10 +18,8 @@ from edge_server.rounds.reputation import ReputationRules, Reputations, replay_s
 from edge_server.rounds.state import Undone
 from edge_server.simulation.device import DeviceState
 from edge_server.simulation.growth import Growth
-from edge_server.storage.journal import UndoneRound
+from edge_server.storage import journal, records, recovery
 from edge_server.storage.journal_reader import ExaminedUpdate, JournalReader
-from edge_server.storage.records import RoundRecord
-from edge_server.storage.recovery import Resumption
 from edge_server.storage.run_folder import RunFolder
 from schemas.base import Frozen
 from schemas.errors import ConfigError
@@ -161,16 +159,16 @@ class ResumedRun:
     boundary: Boundary
     examined: tuple[ExaminedUpdate, ...]
     strikes: tuple[tuple[str, int, str], ...]
-    undone_rounds: tuple[UndoneRound, ...]
+    undone_rounds: tuple[journal.UndoneRound, ...]
     classes: tuple[str, ...]
     columns: tuple[Feature, ...] = ()
-    untested: RoundRecord | None = None
+    untested: records.RoundRecord | None = None
 
     @property
-    def resumption(self) -> Resumption:
+    def resumption(self) -> recovery.Resumption:
         closed = self.boundary.round
         pending = next((undone for undone in self.undone_rounds if undone.round == closed), None)
-        return Resumption(
+        return recovery.Resumption(
             closed,
             examined=self.examined,
             undone=pending,
@@ -194,7 +192,7 @@ def restore(folder: RunFolder, tally: RunCounters) -> ResumedRun | None:
     closed = boundary.round if boundary else 0
     untested = _rebuild_history(folder, closed)
     for line in cut_history(folder.path / "history.jsonl", closed - (untested is not None)):
-        tally.add_round(RoundRecord.model_validate_json(line))
+        tally.add_round(records.RoundRecord.model_validate_json(line))
     if boundary is None:
         return None
     with contextlib.closing(JournalReader(folder.journal)) as reader:
@@ -209,7 +207,7 @@ def restore(folder: RunFolder, tally: RunCounters) -> ResumedRun | None:
         )
 
 
-def _rebuild_history(folder: RunFolder, closed: int) -> RoundRecord | None:
+def _rebuild_history(folder: RunFolder, closed: int) -> records.RoundRecord | None:
     """Rewrite the history from the journal if the journal is readable.
 
     Returns the record of the last `closed` round if its test has not ended.
@@ -217,7 +215,7 @@ def _rebuild_history(folder: RunFolder, closed: int) -> RoundRecord | None:
     if not folder.journal.exists():
         return None
     with contextlib.closing(JournalReader(folder.journal)) as reader, contextlib.suppress(ValueError):
-        rounds = [(row, RoundRecord.model_validate_json(row.record)) for row in reader.rounds()]
+        rounds = [(row, records.RoundRecord.model_validate_json(row.record)) for row in reader.rounds()]
         folder.rewrite_history([record for row, record in rounds if row.tested])
         return next((record for row, record in rounds if row.round == closed and not row.tested), None)
     return None

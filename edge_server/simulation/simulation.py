@@ -20,12 +20,9 @@ from edge_server.coordinator.reporter import Moment, RunReporter
 from edge_server.coordinator.round_record import RoundFigures, closed_event
 from edge_server.coordinator.round_rules import make_membership, make_rules
 from edge_server.observability.snapshot import Watcher
-from edge_server.rounds import events
+from edge_server.rounds import closing, events, machine, reputation
 from edge_server.rounds import machine as rounds
-from edge_server.rounds.closing import report_findings
 from edge_server.rounds.fleet import MAX_DEVICES, Device, Fleet
-from edge_server.rounds.machine import Federation, Phase, RoundRules
-from edge_server.rounds.reputation import ReputationRules
 from edge_server.simulation.device import DeviceEdge, Surroundings, lay_out, link
 from edge_server.simulation.events import (
     AnnouncementToAll,
@@ -41,8 +38,7 @@ from edge_server.simulation.events import (
 )
 from edge_server.simulation.resume import Boundary, ResumedRun, write_boundary
 from edge_server.storage.records import Summary
-from schemas import messages
-from schemas.capabilities import ALL
+from schemas import capabilities, messages
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -69,7 +65,7 @@ class Simulation:
         config, run = coordinator.context.config, coordinator.context.run
         # No device is invented here, so all configured devices are admitted.
         fleet = Fleet(most=max(MAX_DEVICES, len(devices)), membership=make_membership(config))
-        self._federation = Federation(
+        self._federation = machine.Federation(
             config.federation.name,
             run,
             _rules(config, devices),
@@ -144,7 +140,7 @@ class Simulation:
         self._record_if_due()
         self._reporter.show_if_due()
         # An aggregated round is closed and its checkpoint written before the run may end.
-        if self._stopping and self._federation.phase is not Phase.CLOSING:
+        if self._stopping and self._federation.phase is not machine.Phase.CLOSING:
             self._step(events.StopRequested())
         elif self._until_s is not None and self._timeline.next_at > self._until_s:
             self._end = events.EndRun("finished", f"{self._until_s:g} virtual seconds are over")
@@ -321,7 +317,7 @@ class Simulation:
 
     def _on_closed(self, closed: events.RoundClosed) -> None:
         if self._federation.rules.buffering is None:
-            self._federation, commands = report_findings(self._federation, closed)
+            self._federation, commands = closing.report_findings(self._federation, closed)
             for command in commands:
                 self._do(command)
             boundary = self._boundary(closed.round)
@@ -353,17 +349,17 @@ class Simulation:
                     edge.data,
                     state.lost_at,
                     stated_labels=edge.device.labels,
-                    can=ALL,
+                    can=capabilities.ALL,
                 )
         self._federation = replace(
-            Federation(
+            machine.Federation(
                 self._federation.name,
                 boundary.run,
                 self._federation.rules,
                 columns=self._federation.columns,
                 classes=self._federation.classes,
             ),
-            phase=Phase.CLOSING,
+            phase=machine.Phase.CLOSING,
             round=boundary.round,
             attempt=boundary.attempt,
             fleet=Fleet(fleet, most=max(MAX_DEVICES, len(self._devices))).with_membership(
@@ -393,7 +389,7 @@ class Simulation:
         return self._coordinator.exporter.export_tiers() if wanted else {}
 
 
-def _rules(config: Config, devices: Mapping[str, DeviceEdge]) -> RoundRules:
+def _rules(config: Config, devices: Mapping[str, DeviceEdge]) -> machine.RoundRules:
     """The configured rules without strikes; devices that are offline at the start are not waited for."""
     rules, membership = make_rules(config), make_membership(config)
     meant = [edge for name, edge in devices.items() if membership.admits(name, edge.device.labels)]
@@ -404,4 +400,4 @@ def _rules(config: Config, devices: Mapping[str, DeviceEdge]) -> RoundRules:
         )
     there = sum(device.is_there() for device in meant)
     start = max(1, min(rules.start_clients, there))
-    return replace(rules, start_clients=start, reputation=ReputationRules(after=0))
+    return replace(rules, start_clients=start, reputation=reputation.ReputationRules(after=0))

@@ -6,36 +6,26 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from edge_client.data.columns import in_columns
-from edge_client.data.dataset import LabelledData
+from edge_client.data import columns, dataset
 from edge_server.config.checks.openings import check_can_be_simulated
 from edge_server.config.config import Config
 from edge_server.config.test_data import as_the_federation
-from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator import assembly, known_inputs, launch, network_check, run_context, scaling
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.initial_model import InitialModel, find_initial_model
-from edge_server.coordinator.known_inputs import with_known_inputs
-from edge_server.coordinator.launch import print_notices, stopped_by_signals
-from edge_server.coordinator.network_check import check_network
-from edge_server.coordinator.run_context import repeatable_secret
-from edge_server.coordinator.scaling import with_scaling
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.report.report import write_report
 from edge_server.observability.snapshot import Watcher, WatcherGroup
 from edge_server.releases.registry.register import default_registry
 from edge_server.rounds.fleet import MAX_DEVICES
-from edge_server.simulation.client_work import WorkSetup
+from edge_server.simulation import client_work, events, inputs
 from edge_server.simulation.engines import prepare_engine
-from edge_server.simulation.events import Timeline, TimelineEvent
-from edge_server.simulation.inputs import as_simulated, training_data
 from edge_server.simulation.population import make_population, share_data
 from edge_server.simulation.resume import ResumedRun, open_folder, restore
 from edge_server.simulation.simulation import Simulation
 from edge_server.simulation.virtual_devices import make_edges, make_surroundings
-from edge_server.storage.disk import told_in_words
-from edge_server.storage.records import Summary
+from edge_server.storage import disk, records, service_folder
 from edge_server.storage.run_folder import RunFolder
-from edge_server.storage.service_folder import RUNS
 
 Notify = Callable[[Iterable[str]], None]
 Stopped = Callable[[Callable[[], None]], AbstractContextManager[None]]
@@ -49,24 +39,24 @@ def simulate(
     watcher: Watcher,
     resume: bool = False,
     export: bool = True,
-    notify: Notify = print_notices,
-    stopped: Stopped = stopped_by_signals,
-) -> Summary:
+    notify: Notify = launch.print_notices,
+    stopped: Stopped = launch.stopped_by_signals,
+) -> records.Summary:
     """Run a simulation to its end, or to Ctrl-C, and write its run folder at `out`.
 
     `resume` continues after the last closed round, `export` writes ONNX files, and `notify` gets what the
     user should know before the first round. Raises `ConfigError`, and `EdgeError` for a disk that is full.
     """
-    with told_in_words(out):
-        config = with_known_inputs(as_simulated(config), registries_near(out), out)
-        config = with_scaling(config, out, registries_near(out), _measure_statistics)
+    with disk.told_in_words(out):
+        config = known_inputs.with_known_inputs(inputs.as_simulated(config), registries_near(out), out)
+        config = scaling.with_scaling(config, out, registries_near(out), _measure_statistics)
         return _simulate(config, out, watcher, resume=resume, export=export, notify=notify, stopped=stopped)
 
 
-def _measure_statistics(config: Config, folder: Path) -> Summary:
+def _measure_statistics(config: Config, folder: Path) -> records.Summary:
     """Simulate a pass of statistics, from its beginning if it was cut off."""
     shutil.rmtree(folder, ignore_errors=True)
-    return _simulate(config, folder, WatcherGroup(), resume=False, export=False, notify=print_notices)
+    return _simulate(config, folder, WatcherGroup(), resume=False, export=False, notify=launch.print_notices)
 
 
 def _simulate(
@@ -77,25 +67,25 @@ def _simulate(
     resume: bool,
     export: bool,
     notify: Notify,
-    stopped: Stopped = stopped_by_signals,
-) -> Summary:
+    stopped: Stopped = launch.stopped_by_signals,
+) -> records.Summary:
     """`simulate` with a configuration in which nothing is left to be asked."""
     begin_engine = prepare_engine(config.simulation)
-    data = training_data(config)
+    data = inputs.training_data(config)
     first = checked_initial_model(config, data, out, resume=resume)
     population = make_population(config, data.strata, data.origins)
     folder = open_folder(out, config, resume=resume)
-    timeline: Timeline[TimelineEvent] = Timeline()
+    timeline: events.Timeline[events.TimelineEvent] = events.Timeline()
     tally = RunCounters(lambda: timeline.now, most=max(MAX_DEVICES, config.clients.num_clients))
     resumed = restore(folder, tally) if resume else None
     coordinator = assemble_simulated(config, folder, resumed, first, resume=resume)
     notify(coordinator.model.notices)
-    data = in_columns(data, coordinator.context.columns.columns)
+    data = columns.in_columns(data, coordinator.context.columns.columns)
     if names := coordinator.context.classes.names:
         data = as_the_federation(data, coordinator.context.spec, names)
     with _scratch(out) as scratch:
         shared = share_data(data, population, scratch)
-        setup = WorkSetup(
+        setup = client_work.WorkSetup(
             shared, scratch / "blobs", out / "clients", config.model.name, config.simulation.device
         )
         # The workers have the data; only its shape is needed from here on.
@@ -129,12 +119,12 @@ def _scratch(out: Path) -> Iterator[Path]:
 
 
 def checked_initial_model(
-    config: Config, data: LabelledData, out: Path, *, resume: bool
+    config: Config, data: dataset.LabelledData, out: Path, *, resume: bool
 ) -> InitialModel | None:
     """The model that a new run starts from, if any; `ConfigError` if the network does not fit the data."""
     check_can_be_simulated(config)
     first = None if resume else find_initial_model(config, registries_near(out))
-    check_network(config, data, first)
+    network_check.check_network(config, data, first)
     return first
 
 
@@ -144,18 +134,18 @@ def assemble_simulated(
     """The coordinator, at the last closed round if any; without one it starts from the recorded model."""
     if resume and resumed is None:
         first = find_initial_model(config, registries_near(folder.path), folder)
-    return assemble(
+    return assembly.assemble(
         config,
         f"{config.federation.name[:40]}-seed-{config.federation.seed}",
         folder,
         resumable=config.clients.mode == "rounds",
         resume=resumed.resumption if resumed else None,
         durable=False,
-        secret=repeatable_secret(config.federation.seed),
+        secret=run_context.repeatable_secret(config.federation.seed),
         broadcasts=False,
         first=first,
     )
 
 
 def registries_near(out: Path) -> list[Path]:
-    return [default_registry(out), RUNS / "registry"]
+    return [default_registry(out), service_folder.RUNS / "registry"]

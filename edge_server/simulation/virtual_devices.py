@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from edge_client.agent.drift_monitor import DriftMonitor
-from edge_client.data.dataset import LabelledData
-from edge_client.data.sources import part_of
+from edge_client.data import dataset, sources
 from edge_client.pruning.channel_selection import shape_spec
 from edge_client.storage.blob_store import BlobStore
 from edge_server.config.board_profiles import BoardProfile, profile
@@ -25,10 +24,9 @@ from edge_server.simulation.engine import Engine
 from edge_server.simulation.events import Timeline, TimelineEvent
 from edge_server.simulation.growth import GrowingData
 from edge_server.simulation.population import SharedData, VirtualDevice
+from schemas import messages, values
 from schemas.errors import InvariantError
-from schemas.messages import Task, TrainTask
 from schemas.submodel import ChannelMap
-from schemas.values import CapabilityProfile, DataCard, TrainerName
 
 
 def make_surroundings(
@@ -45,10 +43,10 @@ def make_surroundings(
     return Surroundings(config.federation.name, timeline, engine, store, setup.clients, tally, macs)
 
 
-def task_macs(task: Task, *, work: WidthWork, channel_map: ChannelMap) -> tuple[int, int]:
+def task_macs(task: messages.Task, *, work: WidthWork, channel_map: ChannelMap) -> tuple[int, int]:
     """As `Surroundings.macs`."""
     spec = shape_spec(task.spec, task.personal, channel_map)
-    trains = isinstance(task, TrainTask) and task.training.local_epochs > 0
+    trains = isinstance(task, messages.TrainTask) and task.training.local_epochs > 0
     share = work.share(task.spec) if trains else 1.0
     scores = task.personal is not None and task.personal.scored_by is not None
     return round(share * work.macs(spec)), work.macs(task.spec) if scores else 0
@@ -57,7 +55,7 @@ def task_macs(task: Task, *, work: WidthWork, channel_map: ChannelMap) -> tuple[
 def make_edges(
     config: Config,
     population: tuple[VirtualDevice, ...],
-    data: LabelledData,
+    data: dataset.LabelledData,
     around: Surroundings,
     shared: SharedData,
 ) -> dict[str, DeviceEdge]:
@@ -65,15 +63,15 @@ def make_edges(
     shares = shared.open_shares() if config.simulation.arrives_s else None
 
     @cache
-    def profile_of(board: str, tier: int, trainer: TrainerName) -> CapabilityProfile:
+    def profile_of(board: str, tier: int, trainer: values.TrainerName) -> values.CapabilityProfile:
         if config.simulation.memory:
             return undecided_profile(profile(board), trainer)
-        return CapabilityProfile(machine=board, tier=tier, trainers=(trainer,))
+        return values.CapabilityProfile(machine=board, tier=tier, trainers=(trainer,))
 
     @cache
-    def card_of(examples: int) -> DataCard:
-        return DataCard(
-            source=part_of(str(config.data.source), "train"),
+    def card_of(examples: int) -> values.DataCard:
+        return values.DataCard(
+            source=sources.part_of(str(config.data.source), "train"),
             examples=examples,
             input_shape=data.input_shape,
             num_classes=data.num_classes,

@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edge_server.rounds.events import Assignment
-from edge_server.rounds.fleet import Device
-from edge_server.storage.disk import naming
-from edge_server.storage.sqlite_file import Changes, RecordedConnection
+from edge_server.rounds import events, fleet
+from edge_server.storage import disk, sqlite_file
 from edge_server.strategy.explanations import Observation, RoundChoices
 from schemas.base import Frozen
 from schemas.errors import ConfigError
@@ -27,7 +25,7 @@ from schemas.values import Feature, Reason
 
 log = logging.getLogger(__name__)
 
-Committed = Callable[[Changes], None]
+Committed = Callable[[sqlite_file.Changes], None]
 
 FORMAT = 2
 LEAVING_TRIES, LEAVING_PAUSE_S = 20, 0.05
@@ -118,16 +116,16 @@ class Journal:
         if found not in (0, FORMAT):
             self._connection.close()
             raise unknown_format(path, found)
-        with naming(path):
+        with disk.naming(path):
             self._connection.execute("PRAGMA journal_mode=WAL")
             self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
             # One transaction, since each waits for the disk.
             self._connection.executescript(f"BEGIN;{SCHEMA}PRAGMA user_version={FORMAT};COMMIT;")
 
     @contextmanager
-    def writing(self) -> Iterator[RecordedConnection]:
-        with naming(self._path), self._lock:
-            recorded = RecordedConnection(self._connection)
+    def writing(self) -> Iterator[sqlite_file.RecordedConnection]:
+        with disk.naming(self._path), self._lock:
+            recorded = sqlite_file.RecordedConnection(self._connection)
             with self._connection:
                 yield recorded
             if self._committed is not None and recorded.changes:
@@ -185,9 +183,9 @@ class Journal:
         self,
         attempt: int,
         round_number: int,
-        assignments: Mapping[str, Assignment],
+        assignments: Mapping[str, events.Assignment],
         *,
-        devices: Iterable[Device] = (),
+        devices: Iterable[fleet.Device] = (),
         clients: Mapping[str, tuple[int, int]] | None = None,
         needed: int | None = None,
         rng: Iterable[int] = (),
@@ -396,7 +394,7 @@ def _key(update: Update) -> tuple[int, str, str]:
     return update.attempt, update.device, update.blob.digest
 
 
-def _device_rows(devices: Iterable[Device], now: float) -> Iterator[tuple[Any, ...]]:
+def _device_rows(devices: Iterable[fleet.Device], now: float) -> Iterator[tuple[Any, ...]]:
     """A row per device; descriptions that virtual devices share are encoded once."""
     # The values are kept so that their ids stay valid.
     known: dict[int, tuple[Frozen, str]] = {}

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from edge_server.rounds.events import EndRun
-from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK
+from edge_server.rounds import events, reputation
 from edge_server.storage.journal import FORMAT, AggregatedUpdate, UndoneRound, unknown_format
 from edge_server.strategy.explanations import DeviceChoice, Observation, RoundChoices
 from schemas.errors import ConfigError
@@ -291,7 +290,7 @@ class JournalReader:
         rows = self._query_rows(
             "SELECT device, reason, count(*) FROM (SELECT device, round, reason FROM updates"
             " WHERE reason IS NOT NULL UNION SELECT device, round, reason FROM strikes"
-            f" WHERE reason NOT IN ('{ROLLED_BACK}', '{FORGIVEN}'))"
+            f" WHERE reason NOT IN ('{reputation.ROLLED_BACK}', '{reputation.FORGIVEN}'))"
             " GROUP BY device, reason ORDER BY device, reason"
         )
         counts: dict[str, dict[str, int]] = {}
@@ -336,10 +335,10 @@ class JournalReader:
         )
         return self._make_objects("undone", rows, _given_up)
 
-    def end_of_run(self) -> EndRun | None:
+    def end_of_run(self) -> events.EndRun | None:
         """The end of a run that is over; None for any other."""
         ends = self._make_objects(
-            "ends", self._query_rows("SELECT outcome, detail FROM ends LIMIT 1"), EndRun
+            "ends", self._query_rows("SELECT outcome, detail FROM ends LIMIT 1"), events.EndRun
         )
         return ends[0] if ends else None
 

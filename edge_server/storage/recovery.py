@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from edge_server.rounds.events import Assignment
+from edge_server.rounds import events, reputation
 from edge_server.rounds.fleet import Device, Fleet
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.participants import Participants
-from edge_server.rounds.reputation import replay_strikes
 from edge_server.rounds.state import Federation, Phase, RoundRules, Undone
 from edge_server.security.secure_aggregation.protocol import COHORT
 from edge_server.storage.journal import UndoneRound
@@ -28,9 +27,8 @@ from edge_server.storage.journal_reader import (
     RecordedPlanning,
 )
 from edge_server.storage.records import RoundRecord
+from schemas import messages, values
 from schemas.errors import ConfigError
-from schemas.messages import Delivery, Update, decode_task
-from schemas.values import CapabilityProfile, DataCard, Feature, Reason
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +53,7 @@ class Resumption:
     undecided: frozenset[str] = frozenset()
     undone: UndoneRound | None = None
     classes: tuple[str, ...] = ()
-    columns: tuple[Feature, ...] = ()
+    columns: tuple[values.Feature, ...] = ()
     untested: RoundRecord | None = None
 
 
@@ -70,7 +68,7 @@ class Recovered:
     resumption: Resumption
     history: tuple[RoundRecord, ...]
     traffic: Mapping[str, Any]
-    deliveries: tuple[Delivery, ...]
+    deliveries: tuple[messages.Delivery, ...]
     restored: int = 0
 
 
@@ -80,8 +78,8 @@ class _Seen:
 
     plannings: list[RecordedPlanning]
     closed: int
-    verdicts: Mapping[tuple[str, int], tuple[Update, str | None, float | None]]
-    counted: Mapping[str, Update]
+    verdicts: Mapping[tuple[str, int], tuple[messages.Update, str | None, float | None]]
+    counted: Mapping[str, messages.Update]
     undone: UndoneRound | None = None
     attempt: int = 0
 
@@ -124,7 +122,7 @@ def recover(
     return Recovered(
         replace(
             _federation(federation, run, rules, seen, participants, fleet, now),
-            reputations=replay_strikes(strikes, rules.reputation),
+            reputations=reputation.replay_strikes(strikes, rules.reputation),
             undone=tuple(Undone(undone.round, undone.attempt, undone.left_out) for undone in given_up),
             diverged=any(records[closed.round].diverged for closed in rounds[-1:]) and seen.undone is None,
             announced_end=over,
@@ -168,7 +166,7 @@ def _resumption(
         clients=_since(seen),
         ratios={key: ratio for key, (_, reason, ratio) in seen.verdicts.items() if not reason and ratio},
         examined=tuple(reader.examined_updates()),
-        short_of_memory=Counter(device for device, _, why in strikes if why == Reason.NO_MEMORY),
+        short_of_memory=Counter(device for device, _, why in strikes if why == values.Reason.NO_MEMORY),
         undecided=frozenset(name for name, device in fleet.devices.items() if device.profile.tier is None),
         undone=seen.undone,
         classes=reader.classes(),
@@ -181,7 +179,7 @@ def _name(reader: JournalReader, model_of: str | None) -> str | None:
     named, tasks = reader.run(), reader.tasks()
     if named is None and not tasks:
         return model_of if reader.plannings() else None
-    others = {decode_task(task).run for _, _, task, _ in tasks} | ({model_of} - {None})
+    others = {messages.decode_task(task).run for _, _, task, _ in tasks} | ({model_of} - {None})
     if len(others) != 1 or named in others:
         return named
     (other,) = others
@@ -269,7 +267,7 @@ def _participants(
             continue
         gone = time.time() - planned_at[attempt]
         left = min(rules.deadline_s, max(rules.rejoin_s, rules.deadline_s - gone))
-        assignment = Assignment(decode_task(task), max_bytes)
+        assignment = events.Assignment(messages.decode_task(task), max_bytes)
         participant = Participant(device, assignment, deadline=now + left, began=now - max(gone, 0.0))
         made.append(_as_it_stood(participant, seen, delivered))
     masked = any(participant.assignment.task.masking is not None for participant in made)
@@ -294,7 +292,7 @@ def _as_it_stood(participant: Participant, seen: _Seen, delivered: set[tuple[str
         return replace(participant, status=Status.COUNTED)
     if update is None or reason is None:
         return participant if update is None else replace(participant, status=Status.COUNTED, update=update)
-    return replace(participant, status=Status.REFUSED, update=update, reason=Reason(reason))
+    return replace(participant, status=Status.REFUSED, update=update, reason=values.Reason(reason))
 
 
 def _since(seen: _Seen) -> dict[str, tuple[int, int]]:
@@ -310,8 +308,8 @@ def _fleet(reader: JournalReader, now: float) -> Fleet:
             name: Device(
                 name,
                 session,
-                CapabilityProfile.model_validate_json(profile),
-                DataCard.model_validate_json(data),
+                values.CapabilityProfile.model_validate_json(profile),
+                values.DataCard.model_validate_json(data),
                 lost_at=now,
             )
             for name, session, profile, data in reader.devices()

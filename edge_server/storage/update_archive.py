@@ -13,8 +13,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from edge_client.storage.atomic_files import sync, unlink
-from edge_client.storage.file_recycling import Spares
+from edge_client.storage import atomic_files, file_recycling
 
 BEFORE = "before.safetensors"
 MODEL = "model.safetensors"
@@ -26,7 +25,7 @@ class UpdateArchive:
     The files of deleted rounds are recycled into `spares`, if given.
     """
 
-    def __init__(self, folder: Path, budget: int, *, spares: Spares | None = None) -> None:
+    def __init__(self, folder: Path, budget: int, *, spares: file_recycling.Spares | None = None) -> None:
         self._folder, self._budget, self._spares = folder, budget, spares
 
     def keep(
@@ -65,13 +64,13 @@ class UpdateArchive:
             for path in oldest.iterdir():
                 self._forget(path)
             # The files may soon be written over, so no power cut may bring their old names back.
-            sync(oldest)
+            atomic_files.sync(oldest)
             oldest.rmdir()
             del sizes[oldest]
 
     def _forget(self, path: Path) -> None:
         if self._spares is None:
-            unlink(path)
+            atomic_files.unlink(path)
         else:
             # Another process may still be reading a model's version.
             self._spares.add(path, shared=path.name == MODEL)

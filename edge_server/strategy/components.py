@@ -5,8 +5,7 @@ from typing import TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from edge_client.compression.chain import make_chain
-from edge_client.compression.downlink import make_downlink
+from edge_client.compression import chain, downlink
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.system.plugins import options_of
 from edge_client.training.objectives.registry import OBJECTIVES
@@ -78,7 +77,7 @@ def make_strategy(
     run = {"rounds": rounds, "seed": seed}
     fraction = make_component("schedule", SCHEDULES, spec.fraction or _ALL_DEVICES, **run)
     epochs = make_component("schedule", SCHEDULES, spec.local_epochs, **run) if spec.local_epochs else None
-    make_chain(spec.uplink or ())
+    chain.make_chain(spec.uplink or ())
     # An objective that is unknown is refused elsewhere.
     measuring, summing = (
         tuple(o for o in spec.objectives if getattr(OBJECTIVES.get(o.name), kind, False))
@@ -98,7 +97,7 @@ def make_strategy(
         server_optimizer=make_component("server optimizer", SERVER_OPTIMIZERS, spec.server_optimizer),
         own_order=any(TRANSFORMS.traits(each.name).moves_channels for each in spec.transforms),
         uplink=spec.uplink or (),
-        downlink=make_downlink(spec.downlink or ()),
+        downlink=downlink.make_downlink(spec.downlink or ()),
         measuring=measuring,
         measure_every=rounds,
         summing=summing,

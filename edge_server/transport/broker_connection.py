@@ -7,7 +7,6 @@ from edge_client.transport import packet_size
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkEvent, LinkUp
 from edge_client.transport.mqtt_client import Link, Will
-from edge_client.transport.packet_size import Sizing
 from schemas.errors import PeerError
 from schemas.topics import DeviceTopic, Role, SiteTopic, echo_topic, parse_topic
 from schemas.values import Reason
@@ -29,7 +28,7 @@ class EchoTest:
     def __init__(self, topic: str, publish: Publish) -> None:
         self.topic, self._publish = topic, publish
         self._name = os.urandom(_NAME_BYTES)
-        self._sizing: Sizing | None = None
+        self._sizing: packet_size.Sizing | None = None
 
     @property
     def chunk_bytes(self) -> int | None:
@@ -67,7 +66,7 @@ class EchoTest:
         if self._sizing is not None:
             self._advance(packet_size.overdue(self._sizing, now))
 
-    def _advance(self, sizing: Sizing) -> None:
+    def _advance(self, sizing: packet_size.Sizing) -> None:
         before, self._sizing = self._sizing, sizing
         asked = None if before is None else (before.payload_bytes, before.until)
         if sizing.payload_bytes is not None and (sizing.payload_bytes, sizing.until) != asked:

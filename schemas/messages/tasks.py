@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, model_validator
 
+from schemas import topics, values
 from schemas.base import Frozen, Name
 from schemas.messages.blobs import Addresses, ObjectStoreTerms
 from schemas.messages.message import MAX_MESSAGE_BYTES, ServedMessage
@@ -17,8 +18,6 @@ from schemas.statistics import StatisticsRequest
 from schemas.strategy import Adapters, Component, PersonalPruning, TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.tensors.chunks import MAX_BLOB_BYTES, BlobRef
-from schemas.topics import MAX_SHARED_TOPIC
-from schemas.values import Attempt, ModelSpec, Preprocessing, RoundNumber, Seconds, Text
 
 MAX_FRAMES = 50  # of one task: with five tiers no more increments than a device may subscribe to topics
 
@@ -54,7 +53,7 @@ class Increment(Frozen):
     size in bytes of a compressed blob once decompressed.
     """
 
-    blob: Text
+    blob: values.Text
     frame: int = Field(default=0, ge=0, lt=MAX_FRAMES)
     unpacked: int | None = Field(default=None, ge=1, le=MAX_BLOB_BYTES)
 
@@ -81,18 +80,18 @@ class TaskBase(ServedMessage):
 
     kind: Literal["task"] = "task"
     run: Name
-    round: RoundNumber
-    attempt: Attempt
+    round: values.RoundNumber
+    attempt: values.Attempt
     action: Literal["train", "deliver"] = "train"
     tier: int = Field(ge=1)
     ratio: float = Field(ge=0, lt=1)
-    model: ModelSpec
-    preprocessing: Preprocessing = Preprocessing.model_construct()
+    model: values.ModelSpec
+    preprocessing: values.Preprocessing = values.Preprocessing.model_construct()
     spec: SubModelSpec = SubModelSpec.model_construct()
     personal: PersonalPruning | None = None
-    returned: tuple[Text, ...] | None = None
-    own: Annotated[tuple[Text, ...], Field(exclude_if=lambda layers: not layers)] = ()
-    trained: Annotated[tuple[Text, ...] | None, Field(exclude_if=lambda names: names is None)] = None
+    returned: tuple[values.Text, ...] | None = None
+    own: Annotated[tuple[values.Text, ...], Field(exclude_if=lambda layers: not layers)] = ()
+    trained: Annotated[tuple[values.Text, ...] | None, Field(exclude_if=lambda names: names is None)] = None
     adapters: Annotated[Adapters | None, Field(exclude_if=lambda adapters: adapters is None)] = None
     frozen: Annotated[tuple[Increment, ...], Field(exclude_if=lambda layers: not layers)] = ()
     masking: MaskingTerms | None = None
@@ -102,10 +101,10 @@ class TaskBase(ServedMessage):
     training: TrainingPlan | None = None
     blobs: Mapping[str, BlobRef]
     layers: tuple[Increment, ...] = ()
-    channels: Mapping[str, Annotated[int, Field(ge=0, le=MAX_SHARED_TOPIC)]] = {}
-    deadline_s: Seconds | None = None
+    channels: Mapping[str, Annotated[int, Field(ge=0, le=topics.MAX_SHARED_TOPIC)]] = {}
+    deadline_s: values.Seconds | None = None
     trial: TrialTerms | None = None
-    provenance: Mapping[str, Text] = {}
+    provenance: Mapping[str, values.Text] = {}
     manifest: SignedManifest | None = None
     max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
 
@@ -173,7 +172,7 @@ class TrainTask(TaskBase):
     by_class: Annotated[bool, Field(exclude_if=lambda asked: not asked)] = False
     statistics: Annotated[StatisticsRequest | None, Field(exclude_if=lambda asked: asked is None)] = None
     trial: Ignored = None
-    provenance: Annotated[Mapping[str, Text], BeforeValidator(lambda _: {})] = {}
+    provenance: Annotated[Mapping[str, values.Text], BeforeValidator(lambda _: {})] = {}
 
     @property
     def factored(self) -> frozenset[str]:

@@ -14,15 +14,14 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, ValidationError
 
+from schemas import topics, values
 from schemas.base import Digest, Frozen, Name
 from schemas.errors import ConfigError
-from schemas.topics import CODE_ID_PATTERN
-from schemas.values import Pem, Text
 
 PREFIX = "edge1."
 SECRET_BYTES = 32
 MAX_CODE_CHARS, MAX_CONTENT_BYTES = 16_384, 32_768
-CodeId = Annotated[str, StringConstraints(pattern=CODE_ID_PATTERN)]
+CodeId = Annotated[str, StringConstraints(pattern=topics.CODE_ID_PATTERN)]
 
 
 class EnrolmentCode(Frozen):
@@ -38,11 +37,11 @@ class EnrolmentCode(Frozen):
     id: CodeId
     secret: Digest
     expires: int = Field(ge=0)
-    door: Text
-    broker: Text
-    authority: Pem
-    certificate: Pem
-    key: Pem
+    door: values.Text
+    broker: values.Text
+    authority: values.Pem
+    certificate: values.Pem
+    key: values.Pem
     trust: Annotated[str, Field(max_length=4096)] = ""
 
 

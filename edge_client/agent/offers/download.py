@@ -7,17 +7,10 @@ from typing import TypeVar
 from edge_client.agent.offers.trial import FileEvent, TrialState
 from edge_client.agent.session.events import BlobChecked, ChunkArrived, ChunkLost, SendMessage
 from edge_client.transport import chunk_transfer
-from edge_client.transport.chunk_transfer import (
-    Receiving,
-    RequestChunks,
-    TransferCommand,
-    VerifyBlob,
-    WriteChunk,
-)
 from schemas.tensors.chunks import NO_CHUNKS, BlobRef, ChunkSet
 
 State = TypeVar("State", bound=TrialState)
-FileCommand = SendMessage | WriteChunk | VerifyBlob
+FileCommand = SendMessage | chunk_transfer.WriteChunk | chunk_transfer.VerifyBlob
 
 
 def start_download(
@@ -61,7 +54,7 @@ def resume(state: State, now: float) -> tuple[State, Sequence[FileCommand]]:
 
 
 def _ask(
-    state: State, ask: Callable[[Receiving, float], chunk_transfer.Step], now: float
+    state: State, ask: Callable[[chunk_transfer.Receiving, float], chunk_transfer.Step], now: float
 ) -> tuple[State, Sequence[FileCommand]]:
     if state.receiving is None or not state.connected:
         return state, []
@@ -69,12 +62,12 @@ def _ask(
 
 
 def _with(
-    state: State, receiving: Receiving, commands: list[TransferCommand]
+    state: State, receiving: chunk_transfer.Receiving, commands: list[chunk_transfer.TransferCommand]
 ) -> tuple[State, Sequence[FileCommand]]:
     """The state with the download, whose requests become messages."""
     return replace(state, receiving=receiving), [
         SendMessage(command.request(state.federation, state.device))
-        if isinstance(command, RequestChunks)
+        if isinstance(command, chunk_transfer.RequestChunks)
         else command
         for command in commands
     ]

@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from edge_client.agent import restart, state_store
 from edge_client.agent.offers import machine
 from edge_client.agent.offers.trial import (
     CleanUp,
@@ -34,13 +35,10 @@ from edge_client.agent.offers.trial import (
     Work,
     Worked,
 )
-from edge_client.agent.restart import RestartWanted
 from edge_client.agent.session.events import ChunkArrived, Connected, Disconnected, SendMessage, Tick
-from edge_client.agent.state_store import forget_others, keep_blob, keep_chunk
 from edge_client.storage.atomic_files import write_synced
 from edge_client.storage.blob_store import BlobStore
-from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
-from edge_client.transport.link_events import Inbox
+from edge_client.transport import chunk_transfer, link_events
 from schemas.errors import PeerError
 from schemas.messages import ClientOffer, Message, ModelOffer
 from schemas.tensors.chunks import Chunk
@@ -101,7 +99,7 @@ class OfferRuntime:
         state: TrialState,
         installation: Installation,
         path: Path,
-        inbox: Inbox,
+        inbox: link_events.Inbox,
         publish: Callable[[Message], None],
     ) -> None:
         self.state, self._inbox, self._publish = state, inbox, publish
@@ -174,7 +172,7 @@ class OfferRuntime:
             self._step(Offered(offer))
             return
         log.info("%s %s is offered in rollout %s", self._installation.noun, offer.version, offer.rollout)
-        forget_others(self._store, frozenset({offer.blob.digest}))
+        state_store.forget_others(self._store, frozenset({offer.blob.digest}))
         objection = self._installation.object_to(offer)
         in_use = self._installation.find_in_use()
         self._step(Offered(offer, self._store.present(offer.blob), in_use, objection))
@@ -202,11 +200,11 @@ class OfferRuntime:
         match command:
             case SendMessage(message):
                 self._publish(message)
-            case WriteChunk():
-                if (lost := keep_chunk(self._store, command)) is not None:
+            case chunk_transfer.WriteChunk():
+                if (lost := state_store.keep_chunk(self._store, command)) is not None:
                     self._step(lost)
-            case VerifyBlob(ref):
-                self._step(keep_blob(self._store, ref))
+            case chunk_transfer.VerifyBlob(ref):
+                self._step(state_store.keep_blob(self._store, ref))
             case Work() | Restart():
                 self._waiting, self._waits_since = command, time.monotonic()
             case Switch(trial):
@@ -216,7 +214,7 @@ class OfferRuntime:
             case CleanUp():
                 self._waiting = None
                 self._installation.clean_up()
-                forget_others(self._store, frozenset())
+                state_store.forget_others(self._store, frozenset())
 
     def _begin(self) -> None:
         """Begin what has waited, once the work before it has ended."""
@@ -225,7 +223,7 @@ class OfferRuntime:
             return
         self._waiting = None
         if isinstance(command, Restart):
-            self._inbox.put(RestartWanted())
+            self._inbox.put(restart.RestartWanted())
             return
         self.thread = threading.Thread(target=self._work, args=(command,), name="offer", daemon=True)
         self.thread.start()

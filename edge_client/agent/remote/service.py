@@ -7,16 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from edge_client.agent.messenger import Messenger
-from edge_client.agent.remote import machine
-from edge_client.agent.remote.collection import Collector
-from edge_client.agent.remote.machine import Abandon, Collect, Collected, Command, Diagnostics, Event, Send
+from edge_client.agent.remote import collection, machine
 from edge_client.agent.settings import AgentSettings
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.transport.link_events import Inbox
+from schemas import messages, topics, values
 from schemas.errors import PeerError
-from schemas.messages import DiagnosticRefusal, DiagnosticRequest
-from schemas.topics import Channel
-from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +24,16 @@ class RemoteDiagnostics:
         self, settings: AgentSettings, inbox: Inbox, messenger: Messenger, *, root: Path = ROOT
     ) -> None:
         self._settings, self._inbox, self._messenger, self._root = settings, inbox, messenger, root
-        self._state = Diagnostics(settings.federation, settings.device, settings.remote.enabled)
-        self._collector: Collector | None = None
+        self._state = machine.Diagnostics(settings.federation, settings.device, settings.remote.enabled)
+        self._collector: collection.Collector | None = None
 
-    def receive(self, request: DiagnosticRequest) -> None:
+    def receive(self, request: messages.DiagnosticRequest) -> None:
         """Handle a request; raises `PeerError` for one to another device."""
         if request.device != self._settings.device:
-            raise PeerError(f"'{request.kind}' for {request.device}", reason=Reason.WRONG_SENDER)
+            raise PeerError(f"'{request.kind}' for {request.device}", reason=values.Reason.WRONG_SENDER)
         self._step(machine.Requested(request))
 
-    def on_collected(self, event: Collected) -> None:
+    def on_collected(self, event: machine.Collected) -> None:
         if not event.failure:
             log.info("diagnostics %s: an answer of %d characters", event.request, len(event.text))
         self._step(event)
@@ -49,31 +45,31 @@ class RemoteDiagnostics:
         if self._collector is not None:
             self._collector.end()
 
-    def _step(self, event: Event) -> None:
+    def _step(self, event: machine.Event) -> None:
         self._state, commands = machine.step(self._state, event, time.monotonic())
         for command in commands:
             self._do(command)
 
-    def _do(self, command: Command) -> None:
+    def _do(self, command: machine.Command) -> None:
         match command:
-            case Send(message):
-                if isinstance(message, DiagnosticRefusal):
+            case machine.Send(message):
+                if isinstance(message, messages.DiagnosticRefusal):
                     reason = str(message.obstacle)
                     text = "an operator's request for diagnostics is refused (%s): %s"
                     log.info(text, reason, message.detail, extra={"reason": reason})
-                self._messenger.publish(Channel.UP_FLEET, message)
-            case Collect(request):
+                self._messenger.publish(topics.Channel.UP_FLEET, message)
+            case machine.Collect(request):
                 log.info("an operator asks for diagnostics (%s): %s", request.request, request.what)
-                self._collector = Collector(self._settings, root=self._root)
+                self._collector = collection.Collector(self._settings, root=self._root)
                 collect = partial(self._collect, self._collector, request)
                 threading.Thread(target=collect, name="diagnostics", daemon=True).start()
-            case Abandon():
+            case machine.Abandon():
                 self.stop()
 
-    def _collect(self, collector: Collector, request: DiagnosticRequest) -> None:
+    def _collect(self, collector: collection.Collector, request: messages.DiagnosticRequest) -> None:
         try:
-            event = Collected(request.request, collector.collect(request))
+            event = machine.Collected(request.request, collector.collect(request))
         except Exception as error:
             log.exception("diagnostics cannot be collected")
-            event = Collected(request.request, failure=f"cannot be collected: {type(error).__name__}")
+            event = machine.Collected(request.request, failure=f"cannot be collected: {type(error).__name__}")
         self._inbox.put(event)

@@ -29,9 +29,8 @@ from edge_client.inference.model_slots import Served, ServedModel, SlotIsEmpty, 
 from edge_client.inference.quantization.selection import EXPORT_ALONE
 from edge_client.inference.service.health import FILE, Health, read_health
 from edge_client.security.trusted_key import TrustedKey
-from edge_client.storage.atomic_files import DISK_FULL
+from edge_client.storage import atomic_files, free_space
 from edge_client.storage.blob_store import BlobStore
-from edge_client.storage.free_space import check_free
 from edge_client.transport.link_events import Inbox
 from schemas.errors import PeerError
 from schemas.messages import Message, ModelOffer, ModelReport, ModelWithdrawal
@@ -75,7 +74,7 @@ class ModelInstallation:
         if (objection := check_signature(offer, self._trust)) is not None:
             return objection
         try:
-            check_free(self.store.directory, 2 * offer.blob.size)
+            free_space.check_free(self.store.directory, 2 * offer.blob.size)
         except PeerError as error:
             return Cause.NO_SPACE, str(error)
         return None
@@ -129,7 +128,7 @@ class ModelInstallation:
                 (filled.folder / FILE).unlink(missing_ok=True)
                 self._slots.switch(digest)
         except OSError as error:
-            cause = Cause.NO_SPACE if error.errno in DISK_FULL else Cause.DAMAGED
+            cause = Cause.NO_SPACE if error.errno in atomic_files.DISK_FULL else Cause.DAMAGED
             return SwitchFailed((cause, f"it cannot be put in use: {error}"))
         except SlotIsEmpty as error:
             return SwitchFailed((Cause.DAMAGED, str(error)))

@@ -31,10 +31,9 @@ from edge_client.agent.offers.trial import (
 from edge_client.data.local import LocalData
 from edge_client.inference.quantization.selection import EXPORT_ALONE, VariantSettings
 from edge_client.inference.service.health import Health
+from schemas import messages, values
 from schemas.base import Digest, Frozen
-from schemas.messages import ModelOffer, ModelReport
 from schemas.messages.rollout import Cause, ModelMeasurement, Stage, TrialTerms
-from schemas.values import Variant
 
 CHANCE = 0.05  # Significance level: a loss that is likelier than this by chance does not count
 SLACK_MS = 0.5  # Milliseconds below which differences are noise of the clock
@@ -46,7 +45,7 @@ MIN_REQUESTS = 50  # Minimum requests for a mean latency
 class ServedForm:
     """A variant of the offered file that is served in its place, and its sha256."""
 
-    variant: Variant
+    variant: values.Variant
     digest: str
 
 
@@ -144,12 +143,12 @@ class ModelTrial(Trial, Frozen):
     steps: ClassVar = {Stage.FETCHED: Stage.COMPARED}
     counted = frozenset(Stage) - FINAL
 
-    offer: ModelOffer
+    offer: messages.ModelOffer
     stage: Stage = Stage.OFFERED
     cause: Cause | None = None
     running: ModelMeasurement | None = None
     candidate: ModelMeasurement | None = None
-    variant: Variant = "fp32"
+    variant: values.Variant = "fp32"
     made: Digest | None = None
 
     @property
@@ -182,12 +181,12 @@ class ModelState(TrialState):
     look_at: float = 0.0
     watch_until: float = 0.0
 
-    def make_trial(self, offer: ModelOffer) -> ModelTrial:
+    def make_trial(self, offer: messages.ModelOffer) -> ModelTrial:
         return ModelTrial(offer=offer)
 
-    def report(self) -> ModelReport:
+    def report(self) -> messages.ModelReport:
         trial = self._trial
-        return ModelReport(**self.about(), running=trial.running, candidate=trial.candidate)
+        return messages.ModelReport(**self.about(), running=trial.running, candidate=trial.candidate)
 
     def judge(self, event: Worked) -> tuple[ModelTrial, Objection | None]:
         """The trial with the measurements and the variant to serve, and the objection to the model."""

@@ -9,7 +9,6 @@ from edge_client.agent.session.state import Session, SessionPhase, Step
 from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import Receiving
 from edge_client.transport.object_store import http_transfers
-from edge_client.transport.object_store.http_transfers import FetchEnded, ObjectStoreTransfers
 from schemas.messages import BroadcastEnd, BroadcastProgress, Refusal, Task
 from schemas.tensors.chunks import CHUNK_HEADER_BYTES, NO_CHUNKS, Chunk, ChunkSet
 from schemas.values import Reason
@@ -25,7 +24,7 @@ def begin(
     pushed = {ref.digest for ref in task.pushed_blobs()}
     expected = {task.blobs[name].digest for name in task.channels} if published else set()
     missing = {ref.digest: ref for ref in task.blobs.values() if ref.digest not in session.held}
-    addressed = http_transfers.with_new_addresses(ObjectStoreTransfers(), task)
+    addressed = http_transfers.with_new_addresses(http_transfers.ObjectStoreTransfers(), task)
     transfers, fetches = http_transfers.fetch_blobs(addressed, task, missing.values())
     receiving: dict[str, Receiving] = {}
     for digest, ref in missing.items():
@@ -113,7 +112,7 @@ def _report_damage(session: Session, digest: str) -> Command:
     return SendMessage(refusal)
 
 
-def fetch_ended(session: Session, event: FetchEnded, now: float) -> Step:
+def fetch_ended(session: Session, event: http_transfers.FetchEnded, now: float) -> Step:
     """A fetch from the object store has ended: request the missing chunks over MQTT."""
     fetch = session.transfers.fetching.get(event.digest)
     if fetch is None or session.task is None:

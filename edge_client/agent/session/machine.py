@@ -16,7 +16,6 @@ from edge_client.agent.session.events import Command, RunEnded, SendMessage
 from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.agent.session.state import RESEND_S, Session, SessionPhase, Step, drop_task, task_reply
 from edge_client.transport.object_store import http_transfers
-from edge_client.transport.object_store.http_transfers import FetchEnded, PutEnded
 from schemas.errors import PeerError
 from schemas.messages import (
     Acknowledgement,
@@ -103,9 +102,9 @@ def step(session: Session, event: events.Event, now: float) -> Step:
             return replace(session, held=held), []
         case events.ChunkBytesLimited(chunk_bytes):
             return results.limit_chunks(session, chunk_bytes), []
-        case FetchEnded():
+        case http_transfers.FetchEnded():
             return downloads.fetch_ended(session, event, now)
-        case PutEnded():
+        case http_transfers.PutEnded():
             return results.upload_ended(session, event, now)
         case events.WorkDone(result):
             return results.work_done(session, result, now)

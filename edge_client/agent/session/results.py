@@ -6,7 +6,6 @@ from edge_client.agent.session import secure_aggregation
 from edge_client.agent.session.events import Command, Result, SendChunks, SendMessage, Settled, WorkFailed
 from edge_client.agent.session.state import RESEND_S, Session, SessionPhase, Step, drop_task, task_reply
 from edge_client.transport.object_store import http_transfers
-from edge_client.transport.object_store.http_transfers import PutEnded
 from schemas.messages import Acknowledgement, BlobRequest, Refusal, TaskReply, Update
 from schemas.values import Reason
 
@@ -63,7 +62,7 @@ def result_messages(result: Result) -> list[Command]:
     return [SendMessage(result)]
 
 
-def upload_ended(session: Session, event: PutEnded, now: float) -> Step:
+def upload_ended(session: Session, event: http_transfers.PutEnded, now: float) -> Step:
     """The upload has ended: send the result; if the upload failed, the server will request chunks."""
     putting, result = session.transfers.putting, session.result
     if putting is None or putting.ref.digest != event.digest or not isinstance(result, Update):

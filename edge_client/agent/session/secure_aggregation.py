@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from edge_client.agent.session import secure_participation
-from edge_client.agent.session.events import SendMessage
+from edge_client.agent.session import events, secure_participation
 from edge_client.agent.session.secure_participation import AggregationMessage
 from edge_client.agent.session.state import RESEND_S, Session, SessionPhase, Step, drop_task, task_reply
 from schemas.errors import PeerError
@@ -45,7 +44,7 @@ def repeat(session: Session, now: float) -> Step:
 def _with_masks(session: Session, stepped: secure_participation.Step, now: float) -> Step:
     """Put the next state of the agreement into the session, and its commands with the session's."""
     masks, commands = stepped
-    sends = any(isinstance(command, SendMessage) for command in commands)
+    sends = any(isinstance(command, events.SendMessage) for command in commands)
     resend_at = now + RESEND_S if sends else session.resend_at
     return replace(session, masks=masks, resend_at=resend_at), commands
 
@@ -55,7 +54,7 @@ def _leave_cohort(session: Session, task: Task, error: PeerError, now: float) ->
     dropped, stop = drop_task(session)
     reply = task_reply(session, task, accepted=False, reason=Reason(error.reason), detail=str(error)[:500])
     declined = replace(dropped, task=task, phase=SessionPhase.REPORTING, result=reply)
-    return replace(declined, resend_at=now + RESEND_S), [*stop, SendMessage(reply)]
+    return replace(declined, resend_at=now + RESEND_S), [*stop, events.SendMessage(reply)]
 
 
 def is_left_out(session: Session, answer: Acknowledgement | Refusal) -> bool:

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from edge_client.agent.session.events import Command, MaskUpdate, SendMessage
-from edge_client.security.secure_aggregation import protocol
-from edge_client.security.secure_aggregation.cohort import Membership
+from edge_client.security.secure_aggregation import cohort, protocol
 from schemas import messages
 from schemas.values import Reason
 
@@ -21,7 +20,7 @@ class SecureParticipation:
     """
 
     only_masked: bool = False
-    membership: Membership | None = None
+    membership: cohort.Membership | None = None
     trained: messages.Update | None = None
     helped: Mapping[str, int] = field(default_factory=dict)
 
@@ -66,8 +65,8 @@ def receive(participation: SecureParticipation, message: AggregationMessage) -> 
 
 
 def _next_step(
-    membership: Membership, message: AggregationMessage
-) -> tuple[Membership, messages.Message | None]:
+    membership: cohort.Membership, message: AggregationMessage
+) -> tuple[cohort.Membership, messages.Message | None]:
     match message:
         case messages.MaskCohort():
             met = protocol.join_cohort(membership, message)

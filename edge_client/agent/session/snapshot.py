@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from schemas.base import Frozen, Name
-from schemas.messages import Delivery, Task, TaskReply, Update
-from schemas.messages.tasks import StoredTask
+from schemas.messages import Delivery, Task, TaskReply, Update, tasks
 from schemas.tensors.chunks import BlobRef
 from schemas.values import Attempt, Epoch, RoundNumber
 
@@ -38,7 +37,7 @@ class SessionSnapshot(Frozen):
     version: Literal[1] = 1
     federation: Name
     device: Name
-    task: StoredTask | None = None
+    task: tasks.StoredTask | None = None
     result: Annotated[Update | Delivery | TaskReply, Field(discriminator="kind")] | None = None
     runs: tuple[Name, ...] = ()
     attempts: Mapping[Name, Attempt] = {}

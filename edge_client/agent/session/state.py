@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from edge_client.agent.session import secure_participation
-from edge_client.agent.session.events import Command, Result, StopWork
+from edge_client.agent.session import events, secure_participation
 from edge_client.agent.session.secure_participation import SecureParticipation
 from edge_client.agent.session.snapshot import KEPT_RUNS, SessionSnapshot, WorkStarts
 from edge_client.transport.chunk_transfer import Receiving
@@ -45,8 +44,8 @@ class Session:
     phase: SessionPhase = SessionPhase.IDLE
     task: Task | None = None
     receiving: Mapping[str, Receiving] = field(default_factory=dict)
-    result: Result | None = None
-    unanswered: Result | None = None
+    result: events.Result | None = None
+    unanswered: events.Result | None = None
     resend_at: float = 0.0
     repeats: int = 0
     unreported_bytes: int = 0
@@ -113,7 +112,7 @@ class Session:
         )
 
 
-Step = tuple[Session, list[Command]]
+Step = tuple[Session, list[events.Command]]
 
 
 def task_reply(session: Session, task: Task, *, accepted: bool, **details: Any) -> TaskReply:
@@ -131,7 +130,7 @@ def task_reply(session: Session, task: Task, *, accepted: bool, **details: Any) 
 
 def drop_task(session: Session) -> Step:
     """The session without the task at hand; the server may still answer a result that was sent."""
-    stop: list[Command] = [StopWork()] if session.phase is SessionPhase.WORKING else []
+    stop: list[events.Command] = [events.StopWork()] if session.phase is SessionPhase.WORKING else []
     stop += [StopTransfers()] if session.transfers.busy else []
     unanswered = session.result if session.phase is SessionPhase.REPORTING else session.unanswered
     idle = replace(session, task=None, phase=SessionPhase.IDLE, receiving={}, result=None)

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from edge_client.cli.app import DONE, FAILED
-from edge_client.cli.config_option import device_options
+from edge_client.cli import app, config_option
 from edge_client.cli.options import Option, Subparsers, add_verb, read_broker_option
 from edge_client.system.plain_text import print_json, print_table
 
@@ -29,7 +28,7 @@ exit codes: 0 nothing failed, 1 something did, 2 bad usage or configuration
 
 
 OPTIONS = (
-    *device_options(
+    *config_option.device_options(
         "--broker", "--ca", "--cert", "--key", "--federation", "--device-id", "--state-dir", "--trainer"
     ),
     Option("--offline", bool, "skip the broker"),
@@ -61,7 +60,7 @@ def execute(args: argparse.Namespace) -> int:
             ("check", "result", "what", "remedy"),
             [(finding.check, finding.level, finding.detail, finding.remedy) for finding in found],
         )
-    return FAILED if any(finding.level == "failure" for finding in found) else DONE
+    return app.FAILED if any(finding.level == "failure" for finding in found) else app.DONE
 
 
 def _findings(args: argparse.Namespace) -> "Iterator[Finding]":

@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.config_option import device_options
-from edge_client.cli.options import Subparsers, add_verb, log_options, read_broker_option, read_trust_option
+from edge_client.cli import config_option, options
 from edge_client.data.sources import SOURCES
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import print_json
@@ -58,12 +57,12 @@ continues its task after the last saved epoch, and sends only the missing chunks
 """
 
 
-def register(verbs: Subparsers) -> None:
-    add_verb(
+def register(verbs: options.Subparsers) -> None:
+    options.add_verb(
         verbs,
         "run",
         execute,
-        (*device_options(), *log_options("info")),
+        (*config_option.device_options(), *options.log_options("info")),
         help="take part in a federation",
         examples=EXAMPLES,
         eligibility=None,
@@ -115,7 +114,7 @@ def _settings(args: argparse.Namespace) -> "AgentSettings":
         once=args.once,
         threads=args.threads,
         model_code=frozenset(args.model_code),
-        trust=read_trust_option(args),
+        trust=options.read_trust_option(args),
         checkpoint_s=args.checkpoint_s or INTERVAL_S,
         only_masked=args.only_masked,
         min_examples=args.min_examples,
@@ -136,7 +135,7 @@ def _address(args: argparse.Namespace) -> "BrokerAddress":
     from schemas.base import check_names
 
     check_names(federation=args.federation, device_id=args.device_id)
-    address = read_broker_option(args)
+    address = options.read_broker_option(args)
     begin_log(args, level=logging.INFO, federation=args.federation, device=args.device_id)
     _check_certificate(address, args.device_id)
     return address

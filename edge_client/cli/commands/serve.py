@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli import options
-from edge_client.cli.options import Subparsers, read_broker_option, read_trust_option
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import print_json, say
 from edge_client.system.process_memory import share_one_heap
@@ -73,7 +72,7 @@ OPTIONS = (
 )
 
 
-def register(verbs: Subparsers) -> None:
+def register(verbs: options.Subparsers) -> None:
     options.add_verb(
         verbs, "serve", execute, OPTIONS, help="answer requests with the current model", examples=EXAMPLES
     )
@@ -134,7 +133,7 @@ def _source(args: argparse.Namespace) -> "Source":
 
     if (args.model is None) == (args.state_dir is None):
         raise ConfigError("serve: name either MODEL.onnx or --state-dir DIR")
-    trust = read_trust_option(args)
+    trust = options.read_trust_option(args)
     if args.model is not None:
         return FileSource(args.model, args.threads, trust)
     if not args.state_dir.is_dir():
@@ -163,7 +162,7 @@ def _mqtt_channel(args: argparse.Namespace, predictor: "Predictor") -> "MqttChan
 
     device = args.device_id or socket.gethostname()
     check_names(federation=args.federation, device_id=device)
-    address = read_broker_option(args)
+    address = options.read_broker_option(args)
     return MqttChannel(address, predictor, federation=args.federation, device=device, max_body=args.max_body)
 
 

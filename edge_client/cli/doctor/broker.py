@@ -16,13 +16,11 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import MQTTProtocolVersion
 
 from edge_client.cli.doctor.finding import Finding, failure, ok, warning
-from edge_client.transport import paho_client
+from edge_client.transport import packet_size, paho_client
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles
-from edge_client.transport.packet_size import MARGIN, MIN_PACKET
 from edge_client.transport.tls import explain, make_context
 from schemas.errors import ConfigError, EdgeError
-from schemas.messages import BlobRequest, Telemetry, encode_message
-from schemas.messages.blobs import UNKNOWN_DIGEST
+from schemas.messages import BlobRequest, Telemetry, blobs, encode_message
 from schemas.tensors.chunks import CHUNK_BYTES, CHUNK_SIZES, FRAME_BYTES
 from schemas.topics import ROOT, Channel, DeviceTopic, device_filters
 
@@ -122,7 +120,7 @@ def packets(most: int | None, tried: int | None = None) -> Finding:
     remedy = f"max_packet_size {4 * CHUNK_BYTES} in the broker's configuration, and no message_size_limit"
     fits = [size for size in CHUNK_SIZES if most is None or size + FRAME_BYTES <= most]
     if tried == 0 or not fits:
-        return failure("packet limit", f"{said}: not even {MIN_PACKET} bytes pass", remedy)
+        return failure("packet limit", f"{said}: not even {packet_size.MIN_PACKET} bytes pass", remedy)
     chunk = fits[0] if tried is None else min(tried, fits[0])
     if tried is not None:
         said = f"{said}; chunks of {chunk // 1024} kB come back"
@@ -140,7 +138,7 @@ def _find_largest_chunk(probe: Probe, address: BrokerAddress, most: int | None, 
     if not _comes_back(probe, topic, 1):
         return None
     for size in sizes:
-        if _comes_back(probe, topic, size + MARGIN):
+        if _comes_back(probe, topic, size + packet_size.MARGIN):
             return size
         if not probe.client.is_connected():
             probe.client.loop_stop()
@@ -185,7 +183,7 @@ def _access(probe: Probe, federation: str, device: str, *, five: bool) -> Iterat
 
 def _check_server(probe: Probe, federation: str, device: str) -> Finding:
     """Whether a running server receives the device's messages and is received by it."""
-    request = BlobRequest(federation=federation, device=device, digest=UNKNOWN_DIGEST, first=0, count=1)
+    request = BlobRequest(federation=federation, device=device, digest=blobs.UNKNOWN_DIGEST, first=0, count=1)
     probe.client.publish(str(DeviceTopic(federation, device, Channel.UP)), encode_message(request), qos=1)
     if not probe.hears(str(DeviceTopic(federation, device, Channel.DOWN))):
         remedy = "start `edge-server run`; if it runs, let the device read its own down/# in the access rules"

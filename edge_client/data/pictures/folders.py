@@ -20,9 +20,8 @@ from edge_client.data.broken_files import MAX_BROKEN, read_each
 from edge_client.data.class_folders import files_of_classes, parts_of, without_classes
 from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, Pixels, make_labelled_data
-from edge_client.data.pictures.picture_files import Picture, endings_read, read_picture
+from edge_client.data.pictures import picture_files, units
 from edge_client.data.pictures.scale import parsed_scale
-from edge_client.data.pictures.units import say_range
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import SHRUNK_TO, redrawn, shrunk
 from edge_client.data.source_options import number_option, options_of, whole_option
@@ -62,7 +61,7 @@ def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, boo
     source = f"folder:{root}"
     options = picture_options(text, source=source)
     parts = parts_of(root, split)
-    endings, remedies = endings_read()
+    endings, remedies = picture_files.endings_read()
     classes = files_of_classes(parts.chosen, endings, remedies=remedies)
     if not classes:
         nothing = f"no image folder at {root}: expected one sub-folder of images per class"
@@ -79,7 +78,7 @@ def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, boo
             )
     for note, count in Counter(note for picture in read.values for note in picture.notes).items():
         say_once(f"{root}: {count} of {format_count(len(read.values), 'picture')} {note}")
-    say_range([picture.pixels for picture in read.values], len(read.values), root, options.scale)
+    units.say_range([picture.pixels for picture in read.values], len(read.values), root, options.scale)
     data = make_labelled_data(
         _alike(read.values, root),
         labels,
@@ -92,17 +91,17 @@ def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, boo
     return in_classes(data, parts.class_names), parts.official
 
 
-def _read_small(file: Path, *, options: PictureOptions) -> Picture:
+def _read_small(file: Path, *, options: PictureOptions) -> picture_files.Picture:
     """A picture, shrunk to the longest side of the options if it is larger."""
-    picture = read_picture(file, scale=options.scale)
+    picture = picture_files.read_picture(file, scale=options.scale)
     pixels = shrunk(picture.pixels, options.side)
     if pixels is picture.pixels:
         return picture
     note = f"shrunk to {options.side} pixels on the longest side: ?side= states another length"
-    return Picture(pixels, (*picture.notes, note))
+    return picture_files.Picture(pixels, (*picture.notes, note))
 
 
-def _alike(pictures: Sequence[Picture], root: Path) -> Pixels:
+def _alike(pictures: Sequence[picture_files.Picture], root: Path) -> Pixels:
     """Pixels [N, C, H, W] of the most common size, grey if all are grey, else in three colours."""
     channels = 1 if all(len(picture.pixels) == 1 for picture in pictures) else 3
     (size, most), *others = Counter(picture.pixels.shape[1:] for picture in pictures).most_common()

@@ -22,12 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data import class_folders
+from edge_client.data import changes, class_folders, said_once
 from edge_client.data.broken_files import MAX_BROKEN, ReadFiles, read_each
-from edge_client.data.changes import settles_at
 from edge_client.data.classes import Names, in_order, shorten_names
 from edge_client.data.dataset import LabelledData, Pixels, make_labelled_data
-from edge_client.data.said_once import say_once
 from edge_client.data.sounds import sound_files
 from edge_client.data.source_options import number_option, options_of
 from schemas.errors import ConfigError, format_count
@@ -220,7 +218,7 @@ def _read(
 
     def read_file(path: Path) -> sound_files.Sound:
         sound = sound_files.read_sound(path, rate=rate)
-        if sound.unfinished and (moment := settles_at(path, RESTS_S)) is not None:
+        if sound.unfinished and (moment := changes.settles_at(path, RESTS_S)) is not None:
             growing.append(moment)
             raise ConfigError(f"{path} is being recorded: it is used once it has not grown for {RESTS_S:g} s")
         return sound
@@ -264,12 +262,12 @@ def _say(
     seconds: str,
     source: str,
 ) -> None:
-    say_once(
+    said_once.say_once(
         f"{source}: {format_count(len(counts), 'recording')}, {format_count(sum(counts), 'example')} of "
         f"{seconds} s"
     )
     if several := sum(sound.channels > 1 for sound in read.values):
-        say_once(
+        said_once.say_once(
             f"{source}: {several} of {format_count(len(counts), 'recording')} with several channels: their "
             "mean is used"
         )
@@ -278,7 +276,7 @@ def _say(
         files.recordings[place].label for place, count in zip(read.places, counts, strict=True) if count > 1
     }
     if alone := [name for name in files.class_names if per_class[name] == 1 and name in long]:
-        say_once(
+        said_once.say_once(
             f"{source}: there is one recording alone of {shorten_names(alone)}: a part of it is held out",
             logging.WARNING,
         )

@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from edge_client.data.tables.parquet_table import PyarrowTable, import_pyarrow
-from edge_client.data.tables.series_rows import with_windows
+from edge_client.data.tables import parquet_table, series_rows
 from edge_client.data.tables.table import Table
 from schemas.errors import ConfigError
 
@@ -14,15 +13,15 @@ from schemas.errors import ConfigError
 def open_table(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[str, str]]:
     """The table of a file, and its options: lists of numbers are windows."""
     table = ArrowTable(path, even="window" not in options)
-    return table, with_windows(table, options)
+    return table, series_rows.with_windows(table, options)
 
 
-class ArrowTable(PyarrowTable):
+class ArrowTable(parquet_table.PyarrowTable):
     """An Arrow file (Feather), or a stream in a file."""
 
     @contextmanager
     def reader(self) -> Iterator[tuple[Any, Iterable[Any]]]:
-        pyarrow = import_pyarrow(self.path)
+        pyarrow = parquet_table.import_pyarrow(self.path)
         try:
             with pyarrow.OSFile(str(self.path)) as file:
                 if file.read(6) == b"ARROW1":

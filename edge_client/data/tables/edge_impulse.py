@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.data.tables.file_table import Recording, RecordingTable
+from edge_client.data.tables import file_table, value_files
 from edge_client.data.tables.table import Table
-from edge_client.data.tables.value_files import read_values
 from schemas.errors import ConfigError
 
 ENDINGS = (".json", ".cbor")
@@ -28,13 +27,13 @@ def open_table(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[s
     def label(path: Path) -> str:
         return labels[path] if path in labels else path.name.partition(".")[0]
 
-    table = RecordingTable(path, ENDINGS, read_acquisition, label)
+    table = file_table.RecordingTable(path, ENDINGS, read_acquisition, label)
     return table, table.options(options)
 
 
-def read_acquisition(path: Path) -> Recording:
+def read_acquisition(path: Path) -> file_table.Recording:
     """The signals of a file; `ConfigError` for what is no such file, or refers to pictures or sounds."""
-    (payload, *_) = read_values(path) or [None]
+    (payload, *_) = value_files.read_values(path) or [None]
     if isinstance(payload, dict):
         # Files that were never signed have it at the top.
         payload = payload.get("payload", payload)
@@ -58,7 +57,7 @@ def read_acquisition(path: Path) -> Recording:
         raise ConfigError("its values are not rows of numbers", place=path, quoted=error) from error
     if values.ndim != 2 or not values.size or values.shape[1] != len(names):
         raise ConfigError(f"values of the shape {values.shape} for {len(names)} sensors", place=path)
-    return Recording(dict(zip(names, values.T, strict=True)), units, step)
+    return file_table.Recording(dict(zip(names, values.T, strict=True)), units, step)
 
 
 def _labels(folder: Path) -> dict[Path, str]:

@@ -9,9 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from edge_client.data.broken_files import ReadFiles, read_each
-from edge_client.data.class_folders import files_below
-from edge_client.data.said_once import say_once
+from edge_client.data import broken_files, class_folders, said_once
 from edge_client.data.tables.series_rows import in_series
 from edge_client.data.tables.table import ROW, Row, Table
 from schemas.errors import ConfigError
@@ -70,7 +68,7 @@ class RecordingTable(Table):
     def _paths(self) -> tuple[Path, ...]:
         if self.path.is_file():
             return (self.path,)
-        paths = files_below(self.path, self.endings).paths if self.path.is_dir() else ()
+        paths = class_folders.files_below(self.path, self.endings).paths if self.path.is_dir() else ()
         if not paths:
             raise ConfigError(
                 f"there are no recordings at {self.path}", remedy=f"expected {', '.join(self.endings)}"
@@ -78,8 +76,8 @@ class RecordingTable(Table):
         return paths
 
     @cached_property
-    def _read(self) -> ReadFiles[Recording]:
-        return read_each(self._paths, self.read, source=str(self.path))
+    def _read(self) -> broken_files.ReadFiles[Recording]:
+        return broken_files.read_each(self._paths, self.read, source=str(self.path))
 
     @cached_property
     def _names(self) -> list[str]:
@@ -88,7 +86,7 @@ class RecordingTable(Table):
         names = [name for name in every if all(name in each.signals for each in self._read.values)]
         if len(names) < len(every):
             others = ", ".join(name for name in every if name not in names)
-            say_once(f"{self.path}: signals that not all files have are left out: {others}")
+            said_once.say_once(f"{self.path}: signals that not all files have are left out: {others}")
         return names
 
     def _check_alike(self) -> None:

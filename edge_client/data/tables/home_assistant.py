@@ -15,8 +15,7 @@ from itertools import dropwhile
 from pathlib import Path
 
 from edge_client.data.source_options import names_in
-from edge_client.data.tables.series_rows import TIME, Reading, numbered_rows, seconds_of, wide_rows
-from edge_client.data.tables.sqlite_table import open_database
+from edge_client.data.tables import series_rows, sqlite_table
 from edge_client.data.tables.table import Row, Table
 from schemas.errors import ConfigError, nearest
 
@@ -40,7 +39,7 @@ LAST = "SELECT max(last_updated_ts) FROM states WHERE last_updated_ts < ?"
 
 def open_table(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[str, str]]:
     """The table of the stated entities and labels; by default rows that lack a value are left out."""
-    every, labels = seconds_of(options, path), names_in(options, "label")
+    every, labels = series_rows.seconds_of(options, path), names_in(options, "label")
     table = HomeAssistantTable(path, names_in(options, "entities"), labels, every)
     if "window" in options and not every:
         raise ConfigError(
@@ -48,7 +47,7 @@ def open_table(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[s
             place=path,
             remedy="state every=60, in seconds",
         )
-    return table, {"time": TIME, "missing": "drop", **options}
+    return table, {"time": series_rows.TIME, "missing": "drop", **options}
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,9 @@ class HomeAssistantTable(Table):
                 key=lambda reading: reading[0],
             )
             names = list(numbers)
-            rows = wide_rows(readings, names, every=self.every)
+            rows = series_rows.wide_rows(readings, names, every=self.every)
             # Each entity has its first state at another moment.
-            yield numbered_rows(names, dropwhile(lambda row: "" in row, rows))
+            yield series_rows.numbered_rows(names, dropwhile(lambda row: "" in row, rows))
 
     @property
     def units(self) -> Mapping[str, str]:
@@ -91,7 +90,7 @@ class HomeAssistantTable(Table):
     def _open_database(self) -> Iterator[tuple[sqlite3.Connection, dict[str, int]]]:
         """The database, and the numbers of the entities in it."""
         try:
-            with open_database(self.path) as database:
+            with sqlite_table.open_database(self.path) as database:
                 yield database, self._numbers(database)
         except sqlite3.Error as error:
             raise ConfigError(
@@ -111,7 +110,7 @@ class HomeAssistantTable(Table):
             raise ConfigError(f"{self.path} has no entity '{unknown}'{nearest(unknown, numbers)}")
         return {name: numbers[name] for name in wanted}
 
-    def _changes(self, database: sqlite3.Connection, name: str, number: int) -> Iterator[Reading]:
+    def _changes(self, database: sqlite3.Connection, name: str, number: int) -> Iterator[series_rows.Reading]:
         for time, state in database.execute(CHANGES, [number]):
             value = "" if state is None or state in NO_VALUE else state
             yield time, name, value if name in self.labels else SWITCHED.get(value, value)

@@ -6,18 +6,15 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.data import said_once, validation
 from edge_client.data.classes import shorten_names
-from edge_client.data.said_once import say_once
-from edge_client.data.tables.options import TableChoice
-from edge_client.data.tables.plan import Column
-from edge_client.data.tables.values import Numbers, is_number, is_truth
+from edge_client.data.tables import options, plan, values
 from edge_client.data.tasks.labels import MAX_WHOLE, classes_by_value
-from edge_client.data.validation import MAX_CLASSES, checked_labels
 from schemas.errors import ConfigError, format_count
 
 
 def rows_with_labels(
-    ends: NDArray[np.int64], columns: Mapping[str, Column], choice: TableChoice
+    ends: NDArray[np.int64], columns: Mapping[str, plan.Column], choice: options.TableChoice
 ) -> NDArray[np.int64]:
     """The last rows of the examples that have all their labels."""
     if not choice.sparse:
@@ -38,8 +35,8 @@ def rows_with_labels(
 
 
 def labels_of(
-    columns: Mapping[str, Column], ends: NDArray[np.int64], choice: TableChoice
-) -> tuple[Column, tuple[str, ...]]:
+    columns: Mapping[str, plan.Column], ends: NDArray[np.int64], choice: options.TableChoice
+) -> tuple[plan.Column, tuple[str, ...]]:
     """Labels and their names: none are zeros."""
     if not choice.labels:
         return np.zeros(len(ends), np.int64), ()
@@ -55,10 +52,10 @@ def labels_of(
             classes, numbers = np.unique(own, return_inverse=True)
             return numbers, tuple(classes.tolist())
         if (own == np.floor(own)).all() and own.min() >= 0:
-            return checked_labels(own, where, images=len(own)), ()
-        found = classes_by_value(own, most=MAX_CLASSES if choice.kind else MAX_WHOLE)
+            return validation.checked_labels(own, where, images=len(own)), ()
+        found = classes_by_value(own, most=validation.MAX_CLASSES if choice.kind else MAX_WHOLE)
         if found is not None:
-            say_once(
+            said_once.say_once(
                 f"{where} has the classes {shorten_names(found[1])}: kind=numbers takes them for numbers"
             )
             return found
@@ -68,8 +65,8 @@ def labels_of(
 
 
 def _forecast(
-    columns: Mapping[str, Column], ends: NDArray[np.int64], choice: TableChoice
-) -> tuple[Column, tuple[str, ...]]:
+    columns: Mapping[str, plan.Column], ends: NDArray[np.int64], choice: options.TableChoice
+) -> tuple[plan.Column, tuple[str, ...]]:
     """The labels of the steps behind each window, or by how much they change, and their names."""
     steps = [(step, name) for step in range(1, choice.horizon + 1) for name in choice.labels]
     if choice.change:
@@ -84,7 +81,7 @@ def _forecast(
 
 
 def _label_numbers(
-    columns: Mapping[str, Column], at: NDArray[np.int64], name: str, choice: TableChoice
+    columns: Mapping[str, plan.Column], at: NDArray[np.int64], name: str, choice: options.TableChoice
 ) -> NDArray[np.float32]:
     """A column's numbers in these rows as labels."""
     _check_numbers(columns, name, choice)
@@ -95,10 +92,10 @@ def _label_numbers(
     return numbers
 
 
-def _check_numbers(columns: Mapping[str, Column], name: str, choice: TableChoice) -> None:
+def _check_numbers(columns: Mapping[str, plan.Column], name: str, choice: options.TableChoice) -> None:
     if columns[name].dtype.kind == "U":
         words = set(columns[name].tolist()) - {""}
-        first = min(word for word in words if not is_number(word) or is_truth(word))
+        first = min(word for word in words if not values.is_number(word) or values.is_truth(word))
         raise ConfigError(
             f"column '{name}' has texts, not numbers to learn", place=choice.source, quoted=repr(first)
         )
@@ -107,13 +104,13 @@ def _check_numbers(columns: Mapping[str, Column], name: str, choice: TableChoice
 MAX_LOST = 0.01  # share of steps that may be lost in float32, in which networks compute, unwarned
 
 
-def warn_if_coarse(column: Numbers, where: str, remedy: str) -> None:
+def warn_if_coarse(column: values.Numbers, where: str, remedy: str) -> None:
     """Warn once of a column whose steps from row to row are lost in float32."""
     steps = np.diff(column) != 0
     lost = np.count_nonzero(steps & (np.diff(column.astype(np.float32)) == 0))
     if lost > MAX_LOST * np.count_nonzero(steps):
         largest = np.abs(column).max()
-        say_once(
+        said_once.say_once(
             f"{where}: networks (float32) tell its largest values apart in steps of "
             f"{np.spacing(np.float32(largest)):.3g}, and {lost} smaller ones are lost: {remedy}, or leave it "
             "out",

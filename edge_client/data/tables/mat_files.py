@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.data.said_once import say_once
-from edge_client.data.source_options import names_in
+from edge_client.data import said_once, source_options
 from edge_client.data.tables.file_table import LABEL, Recording, RecordingTable
 from edge_client.data.tables.jsonl_table import flat
 from edge_client.data.tables.table import Table
@@ -26,7 +25,7 @@ Array = NDArray[Any]
 
 def open_table(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[str, str]]:
     """The table of a file or folder, and its options; `ConfigError` for labels of files that have none."""
-    if LABEL in names_in(options, "label") and (path.is_file() or any(path.glob("*.mat"))):
+    if LABEL in source_options.names_in(options, "label") and (path.is_file() or any(path.glob("*.mat"))):
         raise ConfigError(
             "the label of a file is its folder", place=path, remedy="make a sub-folder for each class"
         )
@@ -77,7 +76,7 @@ def _signals(name: str, array: Array, length: int) -> Iterator[tuple[str, Array]
         columns = array.T if array.shape[0] == length else array
         yield from ((f"{name}.{place}", column) for place, column in enumerate(columns))
     else:
-        say_once(
+        said_once.say_once(
             f"{name} of {array.shape} is left out: it has not the length of the longest signal, {length}"
         )
 

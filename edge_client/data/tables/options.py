@@ -27,12 +27,10 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.broken_files import MAX_BROKEN
-from edge_client.data.said_once import say_once
+from edge_client.data import broken_files, said_once
 from edge_client.data.source_options import names_in, number_option, one_of, whole_option
-from edge_client.data.tables.plan import Fill
+from edge_client.data.tables import plan, values
 from edge_client.data.tables.table import ROW, Table, first_row, header_of
-from edge_client.data.tables.values import Numbers, is_number, missing_column, parse_gap, remedy_of
 from schemas.errors import ConfigError
 
 OPTIONS = (
@@ -58,7 +56,7 @@ class TableChoice:
     stride: int
     horizon: int
     change: bool
-    fill: Fill
+    fill: plan.Fill
     named: bool = False
     sparse: bool = False
     ident: str | None = None
@@ -67,7 +65,7 @@ class TableChoice:
     time_format: str | None = None
     gap: float | None = None
     kind: str | None = None
-    broken: float = MAX_BROKEN
+    broken: float = broken_files.MAX_BROKEN
 
 
 def choose(table: Table, options: Mapping[str, str], source: str) -> TableChoice:
@@ -88,7 +86,7 @@ def choose(table: Table, options: Mapping[str, str], source: str) -> TableChoice
             remedy="state label and window",
         )
     stride = whole_option(options, "stride", 1, least=1, source=source)
-    fill = Fill.parse(options.get("missing", "refuse"), source=source)
+    fill = plan.Fill.parse(options.get("missing", "refuse"), source=source)
     change = one_of(options, "change", ("no", "yes"), source=source) == "yes"
     if change and not horizon:
         raise ConfigError("change=yes needs a horizon", place=source)
@@ -110,9 +108,9 @@ def choose(table: Table, options: Mapping[str, str], source: str) -> TableChoice
         late=late,
         sequence=options.get("sequence"),
         time_format=options.get("time-format"),
-        gap=parse_gap(options.get("gap"), source=source),
+        gap=values.parse_gap(options.get("gap"), source=source),
         kind=one_of(options, "kind", ("", "classes", "numbers"), source=source) or None,
-        broken=number_option(options, "broken", MAX_BROKEN, least=0, most=1, source=source),
+        broken=number_option(options, "broken", broken_files.MAX_BROKEN, least=0, most=1, source=source),
     )
 
 
@@ -166,20 +164,20 @@ def _inputs(
     stated |= {key: (name,) for key, name in single.items()}
     for key, columns in stated.items():
         for unknown in (name for name in columns if name not in names):
-            raise missing_column(f"{table.path} has no column '{unknown}' for {key}=", unknown, names)
+            raise values.missing_column(f"{table.path} has no column '{unknown}' for {key}=", unknown, names)
     counts = options.get("sequence")
-    if counts in first and not is_number(first[counts]):
+    if counts in first and not values.is_number(first[counts]):
         raise ConfigError(
             f"column '{counts}' is not a number: sequence= names a column of consecutive whole numbers",
             place=table.place(number),
             quoted=repr(first[counts]),
         )
-    unfit = next((name for name in inputs if name in first and not is_number(first[name])), None)
+    unfit = next((name for name in inputs if name in first and not values.is_number(first[name])), None)
     if unfit is not None:
         raise ConfigError(
             f"column '{unfit}' is not a number",
             place=table.place(number),
-            remedy=f"{remedy_of(first[unfit], unfit, has_decimal=table.has_decimal)}, or state the "
+            remedy=f"{values.remedy_of(first[unfit], unfit, has_decimal=table.has_decimal)}, or state the "
             "inputs with columns=...",
             quoted=repr(first[unfit]),
         )
@@ -211,13 +209,13 @@ def nameless(table: Table, names: Collection[str]) -> frozenset[str]:
     return frozenset(name for name in names if NAMELESS.fullmatch(name)).union(table.index_columns)
 
 
-def numbering(columns: Mapping[str, Numbers]) -> frozenset[str]:
+def numbering(columns: Mapping[str, values.Numbers]) -> frozenset[str]:
     """Those of the columns that number the rows by name and content."""
     usual = {name: column for name, column in columns.items() if name.lower() in USUAL}
     return frozenset(name for name, column in usual.items() if _counts_rows(column))
 
 
-def _counts_rows(column: Numbers) -> bool:
+def _counts_rows(column: values.Numbers) -> bool:
     """Whether whole numbers ascend by one from row to row, or each of them occurs once."""
     if (column != np.floor(column)).any() or (column < 0).any():
         return False
@@ -228,12 +226,12 @@ def _counts_rows(column: Numbers) -> bool:
 def say_numbering(table: Table, left_out: Collection[str], kept: Collection[str] = ()) -> None:
     """Say once which columns are taken for row numbers, and which inputs only have such a name."""
     for name in sorted(left_out):
-        say_once(
+        said_once.say_once(
             f"{table.path}: column '{name}' numbers the rows, and is not an input unless columns= names it"
         )
     for name in sorted(kept):
         if name.lower() in USUAL:
-            say_once(
+            said_once.say_once(
                 f"{table.path}: column '{name}' is an input: it does not number the rows, although it may be "
                 f"called so; ignore={name} leaves it out"
             )

@@ -6,7 +6,6 @@ import numpy as np
 
 from edge_client.data.tasks import metrics
 from edge_client.data.tasks.learning_task import Answers, Array, LearningTask, Metric
-from edge_client.data.tasks.metrics import NO_CHANGE, SEASON_AGO
 from edge_client.system.plugins import Registry
 from schemas.errors import ConfigError, nearest
 
@@ -30,8 +29,8 @@ _ERRORS = (
 
 
 _REFERENCES = (
-    Metric("no-change", metrics.naive_error(NO_CHANGE), higher_is_better=False, share=False),
-    Metric("season-ago", metrics.naive_error(SEASON_AGO), higher_is_better=False, share=False),
+    Metric("no-change", metrics.naive_error(metrics.NO_CHANGE), higher_is_better=False, share=False),
+    Metric("season-ago", metrics.naive_error(metrics.SEASON_AGO), higher_is_better=False, share=False),
 )
 
 

@@ -14,9 +14,7 @@ import numpy as np
 from edge_client.data.dataset import Pixels
 from edge_client.inference.export.metadata import ExportRefused, describe
 from edge_client.inference.export.probes import make_probes, run_model
-from edge_client.models.graphs.checks import GraphRefused
-from edge_client.models.graphs.costs import count_macs, parameter_count
-from edge_client.models.graphs.filling import Weights, fill
+from edge_client.models.graphs import checks, costs, filling
 from edge_client.storage.atomic_files import write_synced
 from schemas.values import ModelSpec, Preprocessing
 
@@ -34,7 +32,7 @@ class FilledReport:
 
 def export_filled(
     graph: bytes,
-    arrays: Weights,
+    arrays: filling.Weights,
     path: Path,
     *,
     model: ModelSpec,
@@ -49,9 +47,9 @@ def export_filled(
     """
     shape = model.input_shape
     try:
-        filled = fill(graph, arrays, shape)
-        parameters, macs = parameter_count(graph, arrays, shape), count_macs(filled, shape)
-    except GraphRefused as error:
+        filled = filling.fill(graph, arrays, shape)
+        parameters, macs = costs.parameter_count(graph, arrays, shape), costs.count_macs(filled, shape)
+    except checks.GraphRefused as error:
         raise ExportRefused(f"the network cannot be exported without torch: {error}") from error
     describe(filled, input_shape=shape, preprocessing=preprocessing, provenance=provenance, task=model.task)
     data = filled.SerializeToString(deterministic=True)

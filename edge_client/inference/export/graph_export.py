@@ -16,19 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from edge_client.inference.export.metadata import ExportRefused, drop_notes
-from edge_client.models.fixed_state import distinct, sent_tensors
+from edge_client.models import fixed_state, modes
 from edge_client.models.graphs import filling
 from edge_client.models.graphs.checks import OPSET, GraphRefused, first_line
 from edge_client.models.graphs.exporter import quiet, reason_of
 from edge_client.models.graphs.filling import BUFFERS, DEPTH_WISE, INPUT, OUTPUT
-from edge_client.models.modes import device_of, evaluating
 
 _NUMBERS = frozenset({torch.float16, torch.float32, torch.float64})
 
 
 def weights_of(module: nn.Module) -> dict[str, Tensor]:
     """The tensors of a module's state that are inputs of its graph."""
-    sent = distinct(sent_tensors(module))
+    sent = fixed_state.distinct(fixed_state.sent_tensors(module))
     return {name: tensor.detach() for name, tensor in sent.items() if tensor.dtype in _NUMBERS}
 
 
@@ -50,9 +49,9 @@ INFERRED = "inferred"  # how the names of shapes begin that fit any sub-model
 
 def draw_graph(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
     """The graph of `module` for inputs [N, *input_shape]; raises `ExportRefused` if torch cannot export."""
-    device = device_of(module)
+    device = modes.device_of(module)
     try:
-        with evaluating(module), quiet():
+        with modes.evaluating(module), quiet():
             # Two examples, since torch.export treats an axis of size one as a constant.
             program = torch.onnx.export(
                 module,
@@ -85,7 +84,7 @@ def draw_graph(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
 
 def _open_weights(program: torch.onnx.ONNXProgram, module: nn.Module) -> None:
     """Turn the weights into inputs before anything is folded; the exporter may use a weight's second name."""
-    graph, tensors, weights = program.model.graph, sent_tensors(module), weights_of(module)
+    graph, tensors, weights = program.model.graph, fixed_state.sent_tensors(module), weights_of(module)
     firsts = {id(tensors[name]): name for name in weights}
     inputs: dict[str, Any] = {}
     for name in [name for name in graph.initializers if name in tensors]:

@@ -7,8 +7,7 @@ import onnxruntime
 
 from edge_client.data.dataset import Inputs, Pixels, preprocess
 from edge_client.inference.export.metadata import ExportRefused
-from edge_client.models.graphs.checks import first_line
-from edge_client.models.graphs.filling import INPUT, OUTPUT
+from edge_client.models.graphs import checks, filling
 from schemas.values import Preprocessing
 
 # A single example, whose axis a `squeeze` loses; the number with which a graph is drawn; another one.
@@ -35,6 +34,6 @@ def run_model(data: bytes, probes: Sequence[Inputs]) -> list[Inputs]:
     options.log_severity_level, options.intra_op_num_threads = 4, 1
     try:
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-        return [session.run([OUTPUT], {INPUT: inputs})[0] for inputs in probes]
+        return [session.run([filling.OUTPUT], {filling.INPUT: inputs})[0] for inputs in probes]
     except Exception as error:  # onnxruntime's share no other base class
-        raise ExportRefused(f"onnxruntime cannot run the export: {first_line(error)}") from error
+        raise ExportRefused(f"onnxruntime cannot run the export: {checks.first_line(error)}") from error

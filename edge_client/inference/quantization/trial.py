@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_client.data.dataset import LabelledData, sample
+from edge_client.inference import model_slots, onnx_model
 from edge_client.inference.benchmark import latencies_ms
-from edge_client.inference.model_slots import ServedModel
-from edge_client.inference.onnx_model import load_model
 from edge_client.inference.quantization.selection import Measured, VariantChoice, VariantSettings, choose
 from edge_client.storage.atomic_files import write_synced
 from edge_client.system.libraries import is_installed
@@ -44,7 +43,7 @@ def keep_best(
     """Replace the export at `path` by its best variant; accuracies are measured on `held_out`."""
     data = path.read_bytes()
     files: dict[Variant, bytes] = {"fp32": data, **_make_variants(data, path, variants, calibration)}
-    models = {variant: load_model(path, threads=1, data=made) for variant, made in files.items()}
+    models = {variant: onnx_model.load_model(path, threads=1, data=made) for variant, made in files.items()}
     times = latencies_ms(list(models.values()), seconds=seconds)
     figures = {
         name: model.measure_examples(held_out.images, held_out.labels) for name, model in models.items()
@@ -63,10 +62,10 @@ def keep_best(
     return Tried(choice, hashlib.sha256(kept).hexdigest(), parent, exported)
 
 
-def note_of(tried: Tried, *, version: str, data: LabelledData) -> ServedModel:
+def note_of(tried: Tried, *, version: str, data: LabelledData) -> model_slots.ServedModel:
     """The slot's note on the kept file, whose accuracy was measured on `data`."""
     kept = tried.choice.kept
-    return ServedModel(
+    return model_slots.ServedModel(
         version=version,
         digest=tried.sha256,
         variant=kept.variant,
@@ -92,7 +91,7 @@ def _make_variants(
     # Imported here: it imports onnx.
     from edge_client.inference.quantization.quantize import CALIBRATION_EXAMPLES, half, quantise_model
 
-    metadata = load_model(path, threads=1, data=data).metadata
+    metadata = onnx_model.load_model(path, threads=1, data=data).metadata
     makers: dict[Variant, Callable[[Mapping[str, str]], bytes]] = {
         "fp16": lambda noted: half(data, noted),
         "int8": lambda noted: quantise_model(data, sample(calibration, CALIBRATION_EXAMPLES).inputs(), noted),

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_client.inference.onnx_model import LoadedModel, said_in_one_line
-from edge_client.inference.service import requests
-from edge_client.inference.service.predictor import refusal
+from edge_client.inference.service import predictor, requests
 from schemas.errors import ConfigError
 
 
@@ -17,7 +16,7 @@ def answer_line(line: str, number: int, model: LoadedModel, *, top: int) -> dict
         with said_in_one_line(model.path):
             answers = model.predict(request.images)
     except ConfigError as error:
-        return {"id": str(number), **refusal(line.encode(), error)}
+        return {"id": str(number), **predictor.refusal(line.encode(), error)}
     results = [model.result(row, top=request.top) for row in answers]
     document: dict[str, Any] = {"id": request.id or str(number), "results": results}
     return {**document, "notes": list(request.notes)} if request.notes else document

@@ -8,8 +8,7 @@ from typing import Protocol
 from edge_client.inference.service.health import HealthWriter
 from edge_client.inference.service.http import PredictionServer
 from edge_client.inference.service.predictor import Predictor
-from edge_client.system.process_memory import give_back
-from edge_client.system.watchdog import watchdog_of
+from edge_client.system import process_memory, watchdog
 
 ENDS_WITHIN_S = 0.1  # seconds within which the HTTP server notices that it must close
 
@@ -35,7 +34,7 @@ class PredictionService:
         poll_s: float = 1.0,
         health: HealthWriter | None = None,
     ) -> None:
-        self._health, self._watchdog = health, watchdog_of(os.environ)
+        self._health, self._watchdog = health, watchdog.watchdog_of(os.environ)
         self._predictor, self._web, self._mqtt, self._poll_s = predictor, web, mqtt, poll_s
         self._look, self._stopped = threading.Event(), threading.Event()
 
@@ -57,7 +56,7 @@ class PredictionService:
                     self._health.save()
                 # Only after work, because it takes a small board long to look through all objects.
                 if tidied != (tidied := self._predictor.metrics.answered_requests):
-                    give_back()
+                    process_memory.give_back()
         finally:
             self._watchdog.stopping()
             self._web.close()

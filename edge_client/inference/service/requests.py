@@ -19,13 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from edge_client.data import dataset, shapes
 from edge_client.data.arrays import as_batch
 from edge_client.data.columns import column_misfit, features_of
-from edge_client.data.dataset import Pixels
-from edge_client.data.shapes import in_words
 from edge_client.data.sounds.sound_files import is_sound
-from edge_client.inference.input_files import read_image, read_recording
-from edge_client.inference.onnx_model import LoadedModel
+from edge_client.inference import input_files, onnx_model
 from schemas.errors import ConfigError
 from schemas.values import Feature
 
@@ -39,13 +37,13 @@ _FIELDS = frozenset({*_INPUTS, "top", "id"})
 class PredictionRequest:
     """Raw images [N, C, H, W], the number of classes to return for each, the request's id, and notes."""
 
-    images: Pixels
+    images: dataset.Pixels
     top: int = 1
     id: str | None = None
     notes: tuple[str, ...] = ()
 
 
-def read_request(body: bytes, model: LoadedModel, *, top: int = 1) -> PredictionRequest:
+def read_request(body: bytes, model: onnx_model.LoadedModel, *, top: int = 1) -> PredictionRequest:
     """Read a message, whose own `top` has priority; raises `ConfigError` if it is invalid."""
     if not body:
         raise ConfigError("the body is empty", remedy="send an image file, .npy, .npz or JSON")
@@ -53,7 +51,7 @@ def read_request(body: bytes, model: LoadedModel, *, top: int = 1) -> Prediction
         images = as_batch(_array(body), model.input_shape, model.preprocessing)
         return _check_request(PredictionRequest(images, top), model)
     if is_sound(body[:20]):
-        images = read_recording(io.BytesIO(body), model, most=MAX_IMAGES)
+        images = input_files.read_recording(io.BytesIO(body), model, most=MAX_IMAGES)
         return _check_request(PredictionRequest(images, top), model)
     if body[:2] == b"--" and b"form-data" in body[:200]:
         raise ConfigError(
@@ -64,7 +62,7 @@ def read_request(body: bytes, model: LoadedModel, *, top: int = 1) -> Prediction
     return _of_image(body, model, PredictionRequest(np.empty(0), top))
 
 
-def read_line(body: bytes | str, model: LoadedModel, *, top: int = 1) -> PredictionRequest:
+def read_line(body: bytes | str, model: onnx_model.LoadedModel, *, top: int = 1) -> PredictionRequest:
     fields = fields_of(body)
     blank = blank_of(fields, top)
     unknown = sorted(set(fields) - _FIELDS)
@@ -108,8 +106,8 @@ def request_id(body: bytes) -> str | None:
         return None
 
 
-def _of_image(data: bytes, model: LoadedModel, blank: PredictionRequest) -> PredictionRequest:
-    read = read_image(data, model.input_shape, model.preprocessing)
+def _of_image(data: bytes, model: onnx_model.LoadedModel, blank: PredictionRequest) -> PredictionRequest:
+    read = input_files.read_image(data, model.input_shape, model.preprocessing)
     return PredictionRequest(read.pixels[None], blank.top, blank.id, read.notes)
 
 
@@ -122,7 +120,7 @@ def _decode_base64(text: Any) -> bytes:
         raise ConfigError(f"'image' is not valid base64: {error}") from error
 
 
-def _read_named_values(value: Any, columns: Sequence[Feature]) -> Pixels:
+def _read_named_values(value: Any, columns: Sequence[Feature]) -> dataset.Pixels:
     """Examples [N, columns] or [N, columns, window] from their values by name, in any order."""
     examples = value if isinstance(value, list) else [value]
     if not columns:
@@ -146,14 +144,14 @@ def _in_order(example: dict[str, Any], columns: Sequence[Feature]) -> list[Any]:
     return [values[column.name] for column in columns]
 
 
-def _numbers(value: Any, name: str) -> Pixels:
+def _numbers(value: Any, name: str) -> dataset.Pixels:
     try:
         return np.asarray(value, dtype=np.float32)
     except (ValueError, TypeError, OverflowError) as error:
         raise ConfigError(f"'{name}' are not numbers in rows of equal length") from error
 
 
-def _array(body: bytes) -> Pixels:
+def _array(body: bytes) -> dataset.Pixels:
     """The array of an `.npy` file, or `images` (or the only one) of an `.npz`."""
     # Imported here: few requests are archives, and zipfile takes a megabyte.
     import zipfile
@@ -177,12 +175,12 @@ def _array(body: bytes) -> Pixels:
         raise ConfigError(f"cannot read the array: {str(error)[:200] or type(error).__name__}") from error
 
 
-def _check_request(request: PredictionRequest, model: LoadedModel) -> PredictionRequest:
+def _check_request(request: PredictionRequest, model: onnx_model.LoadedModel) -> PredictionRequest:
     images = request.images
     if images.dtype.kind not in "uif":
         raise ConfigError(f"pixels are numbers, not {images.dtype}")
     if images.shape[1:] != model.input_shape:
-        wanted, got = in_words(model.input_shape), in_words(images.shape[1:])
+        wanted, got = shapes.in_words(model.input_shape), shapes.in_words(images.shape[1:])
         raise ConfigError(f"the model takes {model.examples} of {wanted}, got {got}")
     if not 1 <= len(images) <= MAX_IMAGES:
         raise ConfigError(f"{len(images)} {model.examples} at once, expected 1 to {MAX_IMAGES}")

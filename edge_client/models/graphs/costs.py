@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from edge_client.models.graphs import filling
-from edge_client.models.graphs.checks import refused_if_it_cannot_run
+from edge_client.models.graphs import checks, filling
 from schemas.tensors.arrays import kind_of
 
 
@@ -61,7 +60,7 @@ def _shapes(model: Any, names: list[str], input_shape: tuple[int, ...]) -> dict[
     options.enable_cpu_mem_arena = False
     # Fused operators would no longer give these outputs.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    with refused_if_it_cannot_run():
+    with checks.refused_if_it_cannot_run():
         with _further_outputs(model.graph, names):
             session = filling.session_of(model, options)
         outputs = session.run(names, {filling.INPUT: np.zeros((1, *input_shape), np.float32)})

@@ -8,10 +8,9 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from edge_client.pruning.channel_graph.attention import normalised_along
+from edge_client.pruning.channel_graph import attention, reshaping
 from edge_client.pruning.channel_graph.calls import Call, Signal, Value
 from edge_client.pruning.channel_graph.operations import elementwise, spatial
-from edge_client.pruning.channel_graph.reshaping import Rule, merge_axes
 
 
 def convolution(call: Call) -> Value:
@@ -41,7 +40,7 @@ def layer_norm(call: Call) -> Value:
 
 def softmax(call: Call) -> Value:
     """`nn.Softmax` along an axis without channels."""
-    return normalised_along(call, call.layer.dim)
+    return attention.normalised_along(call, call.layer.dim)
 
 
 def prelu(call: Call) -> Value:
@@ -53,7 +52,7 @@ def prelu(call: Call) -> Value:
 
 def flatten(call: Call) -> Value:
     layer = cast(nn.Flatten, call.layer)
-    return merge_axes(call, layer.start_dim, layer.end_dim)
+    return reshaping.merge_axes(call, layer.start_dim, layer.end_dim)
 
 
 def convolve(call: Call, name: str, layer: nn.Conv2d) -> Value:
@@ -143,7 +142,7 @@ def _tensors(layer: nn.Module) -> list[Tensor]:
     return [tensor for tensor in (*layer.parameters(), *layer.buffers()) if tensor.ndim]
 
 
-LAYERS: dict[type[nn.Module], Rule] = {
+LAYERS: dict[type[nn.Module], reshaping.Rule] = {
     nn.Conv1d: convolution, nn.Conv2d: convolution, nn.Conv3d: convolution,
     nn.Linear: linear,
     nn.BatchNorm1d: channel_norm, nn.BatchNorm2d: channel_norm, nn.BatchNorm3d: channel_norm,
@@ -169,14 +168,14 @@ LAYERS: dict[type[nn.Module], Rule] = {
 
 # Layers of libraries that compute what torch's do, but whose forward methods say so in other words; by the
 # name of their type, so that no library is imported.
-LIBRARY_LAYERS: dict[str, Rule] = {
+LIBRARY_LAYERS: dict[str, reshaping.Rule] = {
     "timm.layers.conv2d_same.Conv2dSame": convolution,
     "timm.layers.pool2d_same.AvgPool2dSame": spatial(2),
     "timm.layers.pool2d_same.MaxPool2dSame": spatial(2),
 }
 
 
-def rule_of_layer(layer: nn.Module) -> Rule | None:
+def rule_of_layer(layer: nn.Module) -> reshaping.Rule | None:
     """The rule of a layer's type; None for a type that is traced through, or unknown."""
     kind = type(layer)
     return LAYERS.get(kind) or LIBRARY_LAYERS.get(f"{kind.__module__}.{kind.__qualname__}")

@@ -12,8 +12,7 @@ import torch
 from torch.fx import Node
 from torch.nn import functional as F
 
-from edge_client.pruning.channel_graph import reshaping
-from edge_client.pruning.channel_graph.attention import product, scaled_dot_product, softmax
+from edge_client.pruning.channel_graph import attention, reshaping
 from edge_client.pruning.channel_graph.calls import Call, Extent, Signal, Size, Value, shape_of
 from schemas.submodel import Segment
 
@@ -170,9 +169,9 @@ FUNCTIONS: dict[Callable[..., Any], reshaping.Rule] = {
     torch.squeeze: reshaping.squeeze, torch.unsqueeze: reshaping.unsqueeze,
     torch.permute: reshaping.permute, torch.transpose: reshaping.transpose,
     torch.cat: concatenate,
-    torch.matmul: product, torch.bmm: product, operator.matmul: product,
-    F.scaled_dot_product_attention: scaled_dot_product,
-    torch.softmax: softmax, F.softmax: softmax,
+    torch.matmul: attention.product, torch.bmm: attention.product, operator.matmul: attention.product,
+    F.scaled_dot_product_attention: attention.scaled_dot_product,
+    torch.softmax: attention.softmax, F.softmax: attention.softmax,
     getattr: attribute,
     operator.getitem: item,
     F.max_pool1d: spatial(1), F.max_pool2d: spatial(2), F.max_pool3d: spatial(3),
@@ -197,8 +196,8 @@ METHODS: dict[str, reshaping.Rule] = {
     "mean": reduce, "sum": reduce, "amax": reduce,
     "squeeze": reshaping.squeeze, "unsqueeze": reshaping.unsqueeze,
     "permute": reshaping.permute, "transpose": reshaping.transpose,
-    "matmul": product, "bmm": product,
-    "softmax": softmax,
+    "matmul": attention.product, "bmm": attention.product,
+    "softmax": attention.softmax,
     "size": size,
     **dict.fromkeys(
         ("relu", "relu_", "sigmoid", "sigmoid_", "tanh", "tanh_", "abs", "square", "clamp", "clamp_", "neg",

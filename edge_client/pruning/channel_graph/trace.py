@@ -15,11 +15,9 @@ from torch import Tensor, fx, nn
 
 from edge_client.models.fixed_state import distinct, sent_tensors
 from edge_client.models.shape_tracer import ShapeTracer
+from edge_client.pruning.channel_graph import layers, operations, reshaping
 from edge_client.pruning.channel_graph.calls import Call, Signal, Stored, Value, shape_of
-from edge_client.pruning.channel_graph.layers import rule_of_layer
 from edge_client.pruning.channel_graph.ledger import ChannelLedger, Stop, line_of, stop_at
-from edge_client.pruning.channel_graph.operations import METHODS, rule_of_function
-from edge_client.pruning.channel_graph.reshaping import Rule
 from edge_client.pruning.channel_graph.stored import READS_STORED, STORED_FUNCTIONS, STORED_METHODS
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelGroup, ChannelMap, Segment
@@ -68,7 +66,7 @@ def _without_tied(
 def _trace(module: nn.Module, input_shape: tuple[int, ...]) -> fx.Graph:
     like = next(module.parameters(), torch.zeros(()))
     example = torch.zeros(PROBES, *input_shape, dtype=like.dtype, device=like.device)
-    tracer = ShapeTracer(example, is_leaf=lambda layer: rule_of_layer(layer) is not None)
+    tracer = ShapeTracer(example, is_leaf=lambda layer: layers.rule_of_layer(layer) is not None)
     try:
         return tracer.graph_of(module)
     except Exception as error:
@@ -111,15 +109,15 @@ def _follow(call: Call) -> Value:
     return call.give_up()
 
 
-def _rule(call: Call) -> Rule | None:
+def _rule(call: Call) -> reshaping.Rule | None:
     node = call.node
     if not node.all_input_nodes:
         return None
     if node.op == "call_module":
         # A hook may change the layer's input or output.
         hooked = call.layer._forward_hooks or call.layer._forward_pre_hooks
-        return None if hooked else rule_of_layer(call.layer)
+        return None if hooked else layers.rule_of_layer(call.layer)
     if node.op == "call_function" and callable(node.target):
-        return STORED_FUNCTIONS.get(node.target) or rule_of_function(node.target)
+        return STORED_FUNCTIONS.get(node.target) or operations.rule_of_function(node.target)
     name = str(node.target)
-    return STORED_METHODS.get(name) or METHODS.get(name) if node.op == "call_method" else None
+    return STORED_METHODS.get(name) or operations.METHODS.get(name) if node.op == "call_method" else None

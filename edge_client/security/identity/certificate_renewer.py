@@ -9,9 +9,8 @@ from edge_client.security.identity.certificates import request_pem
 from edge_client.security.identity.key_pair import CertificateFiles
 from edge_client.security.identity.validity import Validity, format_utc, needs_renewal
 from edge_client.transport.broker_address import TlsFiles
+from schemas import messages, topics
 from schemas.errors import PeerError
-from schemas.messages import AnyMessage, CertificateRequest, IssuedCertificate, Refusal, encode_message
-from schemas.topics import EnrolTopic
 
 if TYPE_CHECKING:
     from edge_client.transport.mqtt_client import Link
@@ -74,11 +73,11 @@ class CertificateRenewer:
 
     @property
     def filters(self) -> tuple[str, ...]:
-        return (str(EnrolTopic(self._federation, self._device, "answer")),)
+        return (str(topics.EnrolTopic(self._federation, self._device, "answer")),)
 
     @property
     def topic(self) -> str:
-        return str(EnrolTopic(self._federation, self._device, "request"))
+        return str(topics.EnrolTopic(self._federation, self._device, "request"))
 
     @property
     def valid_until(self) -> float:
@@ -88,17 +87,17 @@ class CertificateRenewer:
     def due(self, now: float, *, connected: bool, idle: bool) -> Due:
         return self._renewal.due(now, connected=connected, idle=idle)
 
-    def request(self, now: float) -> CertificateRequest:
+    def request(self, now: float) -> messages.CertificateRequest:
         self._renewal = self._renewal.with_request(now)
         csr = request_pem(self._pair.next_key(), self._device)
-        return CertificateRequest(federation=self._federation, device=self._device, csr=csr)
+        return messages.CertificateRequest(federation=self._federation, device=self._device, csr=csr)
 
     def turn(self, link: "Link", now: float, *, connected: bool, idle: bool) -> None:
         """Send a request or reconnect, if either is due."""
         try:
             match self.due(now, connected=connected, idle=idle):
                 case Due.ASK:
-                    link.publish(self.topic, encode_message(self.request(now)))
+                    link.publish(self.topic, messages.encode_message(self.request(now)))
                 case Due.RECONNECT:
                     log.info("connecting again, with the new certificate")
                     self.on_connected()
@@ -108,12 +107,12 @@ class CertificateRenewer:
         except OSError as error:
             log.warning("the key of the next certificate cannot be written: %s", error)
 
-    def take(self, answer: AnyMessage) -> None:
+    def take(self, answer: messages.AnyMessage) -> None:
         """Install an issued certificate; raises `PeerError` for other messages and wrong certificates."""
         match answer:
-            case IssuedCertificate() if answer.device == self._device:
+            case messages.IssuedCertificate() if answer.device == self._device:
                 self._replace(answer.certificate)
-            case Refusal():
+            case messages.Refusal():
                 about_it = {"reason": answer.reason}
                 log.warning("no new certificate (%s): %s", answer.reason, answer.detail, extra=about_it)
             case _:

@@ -11,8 +11,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from edge_client.security.identity import certificates
-from edge_client.security.identity.private_files import is_open_to_others, write_private
+from edge_client.security.identity import certificates, private_files
 from edge_client.security.identity.validity import Validity, format_utc
 from edge_client.storage.atomic_files import put_in_place
 from edge_client.transport.broker_address import TlsFiles
@@ -23,7 +22,7 @@ log = logging.getLogger(__name__)
 
 def check_files(files: TlsFiles, device: str, now: float) -> None:
     """Warn of a key that others may read; raise `ConfigError` for an invalid certificate."""
-    if files.key is not None and is_open_to_others(files.key):
+    if files.key is not None and private_files.is_open_to_others(files.key):
         log.warning("others may read the private key %s: chmod 600 %s", files.key, files.key)
     if files.certificate is None:
         return
@@ -82,7 +81,7 @@ class CertificateFiles:
             return certificates.load_key(self._next_key.read_bytes())
         except (OSError, ValueError):
             key = certificates.new_key()
-            write_private(self._next_key, certificates.key_pem(key))
+            private_files.write_private(self._next_key, certificates.key_pem(key))
             return key
 
     def replace(self, certificate: str, *, name: str, authorities: bytes) -> Validity:
@@ -93,7 +92,7 @@ class CertificateFiles:
         loaded = certificates.read_issued(certificate, authorities=authorities)
         if not certificates.has_key(loaded, self.next_key()) or certificates.common_name(loaded) != name:
             raise PeerError(f"the certificate is for another key, or not for {name}")
-        write_private(self._next_certificate, certificate.encode())
+        private_files.write_private(self._next_certificate, certificate.encode())
         self.complete()
         return certificates.validity_of(loaded)
 

@@ -7,15 +7,13 @@ import numpy as np
 
 from edge_client.security.secure_aggregation import masked_figures, masks, protocol
 from edge_client.security.secure_aggregation.cohort import Membership
-from edge_client.security.secure_aggregation.masks import quantise
 from edge_client.storage.blob_store import BlobStore
+from schemas import messages, values
 from schemas.errors import PeerError
-from schemas.messages import Update
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import Arrays, Groups
 from schemas.tensors.chunks import CHUNK_BYTES
 from schemas.tensors.files import FileGroups
-from schemas.values import Reason, TrainingMetrics
 
 log = logging.getLogger(__name__)
 
@@ -23,13 +21,13 @@ GROUP = "masked"  # the group of a masked update: a vector of integers per segme
 
 
 def mask_update(
-    update: Update,
+    update: messages.Update,
     membership: Membership,
     store: BlobStore,
     *,
     chunk_bytes: int = CHUNK_BYTES,
     shared: bool = False,
-) -> Update:
+) -> messages.Update:
     """The update with a masked blob; the unmasked one goes, unless devices with equal blobs share the store.
 
     Raises `PeerError` for numbers that are not finite, and for segments other than those of the sub-models.
@@ -44,8 +42,8 @@ def mask_update(
 
 
 def _answer(
-    update: Update, membership: Membership, store: BlobStore
-) -> tuple[Any, ChannelMap, TrainingMetrics]:
+    update: messages.Update, membership: Membership, store: BlobStore
+) -> tuple[Any, ChannelMap, values.TrainingMetrics]:
     """The numbers to mask, where they are, and the metrics that stay visible."""
     groups, task, metrics = FileGroups(store.blob_path(update.blob.digest)), membership.task, update.metrics
     if task.statistics is not None:
@@ -66,7 +64,7 @@ def _answer(
             "server), and counts as that",
             *(largest, limit),
         )
-    seen = TrainingMetrics(examples=metrics.measured_on, epochs=0, steps=0)
+    seen = values.TrainingMetrics(examples=metrics.measured_on, epochs=0, steps=0)
     return figures, masked_figures.map_of(masked_figures.shapes_of(figures), channel_map.groups), seen
 
 
@@ -77,7 +75,7 @@ def means_of_sums(sums: Arrays, examples: int, limit: float) -> dict[str, Any]:
         raise PeerError(
             f"a mean product of features is {largest:.4g}, beyond +-{limit:g}, the range of masked numbers "
             "([privacy] value-range of the server)",
-            reason=Reason.OUT_OF_BOUNDS,
+            reason=values.Reason.OUT_OF_BOUNDS,
         )
     return means
 
@@ -87,7 +85,7 @@ def masked_groups(groups: Groups, examples: int, membership: Membership, channel
     labels = masked_figures.checked_labels(membership.terms, channel_map)
     vectors = masked_figures.split(groups["model"], membership.task.spec, labels, channel_map)
     chosen, scale = protocol.masks(membership)
-    whole = {index: quantise(vectors[index], examples, scale) for index in chosen.segments}
+    whole = {index: masks.quantise(vectors[index], examples, scale) for index in chosen.segments}
     masked: dict[str, Any] = {
         str(index): vector for index, vector in masks.apply_masks(whole, chosen).items()
     }

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.slicing import check_spec, cut_axes, extract
-from schemas import statistics
+from schemas import messages, statistics
 from schemas.errors import ConfigError, PeerError
-from schemas.messages import TrainTask
 from schemas.security.secure_aggregation import MaskedSegment, MaskingTerms
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, SubModelSpec
 from schemas.tensors.arrays import Arrays, Groups
@@ -219,7 +218,7 @@ LOSS = Metric("loss", lambda answers: None, higher_is_better=False, share=False)
 MIN_KNOWN = 1e-6  # a smaller share of examples that have a figure is rounding
 
 
-def only_measures(task: TrainTask) -> bool:
+def only_measures(task: messages.TrainTask) -> bool:
     """Whether a task asks for figures of a model and nothing else."""
     return task.training.local_epochs == 0 and task.returned == () and task.statistics is None
 
@@ -234,7 +233,7 @@ def figure_shapes(model: ModelSpec, *, by_class: bool) -> Shapes:
     return {**shapes, CLASSES: (model.num_classes, 2)} if by_class else shapes
 
 
-def as_numbers(metrics: TrainingMetrics, task: TrainTask) -> dict[str, Numbers]:
+def as_numbers(metrics: TrainingMetrics, task: messages.TrainTask) -> dict[str, Numbers]:
     """The numbers of what this device has measured."""
     known = {**metrics.metrics, LOSS.name: metrics.received_loss}
     found = [(known.get(metric.name), metric.power) for metric in _metrics(task.model)]

@@ -12,10 +12,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from edge_client.storage.atomic_files import write_synced
+from edge_client.system.hardware import power, sysfs
 from edge_client.system.hardware.board import Board, look
-from edge_client.system.hardware.power import hottest
 from edge_client.system.hardware.processor import Processor, processor
-from edge_client.system.hardware.sysfs import ROOT, text
 from edge_client.system.libraries import release, releases
 from schemas.base import Frozen
 from schemas.values import CapabilityProfile, MeasuredSpeed, Text, TrainerName
@@ -44,13 +43,13 @@ def keep_speeds(path: Path, speeds: Iterable[MeasuredSpeed], processor: Processo
 def recall_speeds(path: Path, processor: Processor) -> tuple[MeasuredSpeed, ...]:
     """The stored measurements, if they are of this processor and these libraries."""
     try:
-        kept = KeptSpeeds.model_validate_json(text(path))
+        kept = KeptSpeeds.model_validate_json(sysfs.text(path))
     except ValidationError:
         return ()
     return kept.speeds if kept.of == _name_processor(processor) else ()
 
 
-def note_process(state: Path, trainer: TrainerName, resident: int, root: Path = ROOT) -> None:
+def note_process(state: Path, trainer: TrainerName, resident: int, root: Path = sysfs.ROOT) -> None:
     """Store the bytes of a process with a trainer that is not measured yet, if the folder can be written."""
     path, chip = speeds_file(state), processor(root)
     speeds = recall_speeds(path, chip)
@@ -74,7 +73,7 @@ def _name_processor(processor: Processor) -> str:
     return " ".join(map(str, (*chip, *libraries)))[:500]
 
 
-def profile(state: Path, *, tier: int | None = None, root: Path = ROOT) -> CapabilityProfile:
+def profile(state: Path, *, tier: int | None = None, root: Path = sysfs.ROOT) -> CapabilityProfile:
     """Describe this machine; unknown values are omitted. `state` is the device's folder.
 
     Nothing is measured: the speeds are those that `edge-client profile` has stored in the folder.
@@ -97,7 +96,7 @@ def describe_board(board: Board, *, tier: int | None, measured: Path) -> Capabil
         accelerator=board.accelerator,
         speed=next(iter(speeds), None),
         further_speeds=speeds[1:],
-        celsius=hottest(board.zones),
+        celsius=power.hottest(board.zones),
         throttling=board.throttling or (),
         power=board.power.source,
         battery=board.power.battery,

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from edge_client.system.logging.formatters import HumanFormat, JsonFormat, about
-from edge_client.system.logging.rate_limit import LimitedHandler, Limiter
+from edge_client.system.logging import formatters, rate_limit
 from schemas.errors import ConfigError, nearest
 
 FOLDER, CURRENT, EARLIER = "log", "recent.jsonl", "earlier.jsonl"
@@ -26,9 +25,9 @@ class RecentLog(logging.Handler):
 
     def __init__(self, state: Path, *, most_bytes: int = MAX_BYTES) -> None:
         super().__init__()
-        self.setFormatter(JsonFormat())
+        self.setFormatter(formatters.JsonFormat())
         self._folder, self._most_bytes = state / FOLDER, most_bytes
-        self._limiter = Limiter()
+        self._limiter = rate_limit.Limiter()
         self._lines: collections.deque[str] = collections.deque(maxlen=MAX_LINES)
         self._written = _size(self._folder / CURRENT)
 
@@ -95,7 +94,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-FORMATS: dict[str, type[logging.Formatter]] = {"human": HumanFormat, "json": JsonFormat}
+FORMATS: dict[str, type[logging.Formatter]] = {"human": formatters.HumanFormat, "json": formatters.JsonFormat}
 LEVELS = ("debug", "info", "warning", "error")
 FORMAT_VARIABLE = "EDGE_LOG_FORMAT"  # the default format; child processes inherit it
 
@@ -118,8 +117,8 @@ def begin_inherited_log(level: int, **facts: Any) -> None:
     name = os.environ.get(FORMAT_VARIABLE, "human")
     if name not in FORMATS:
         raise ConfigError(f"{FORMAT_VARIABLE}={name}: human or json{nearest(name, FORMATS)}")
-    about(**facts)
-    handler = LimitedHandler()
+    formatters.about(**facts)
+    handler = rate_limit.LimitedHandler()
     handler.setFormatter(FORMATS[name]())
     # What libraries warn of becomes lines like all others.
     logging.captureWarnings(name == "json")

@@ -16,19 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from edge_client.models.modes import device_of, normalises_batches, smallest_batch, start_training
-from edge_client.models.random_state import seed_generators
+from edge_client.models import modes, random_state
+from edge_client.training import epochs, loop, results
 from edge_client.training.cohort.passes import EXTRA, Passes, Rows
 from edge_client.training.cohort.stack import Member, Stack, StackOptimizer, TrainsAlone, copy_module
-from edge_client.training.epochs import (
-    SMALLEST_NORM,
-    WORK,
-    EpochProgress,
-    epoch_orders,
-    epoch_radius,
-    step_rate,
-)
-from edge_client.training.loop import mean_loss
 from edge_client.training.losses import Loss
 from edge_client.training.objectives.objective import (
     LocalObjective,
@@ -38,7 +29,6 @@ from edge_client.training.objectives.objective import (
     TrainingContext,
 )
 from edge_client.training.objectives.registry import build_objectives
-from edge_client.training.results import TrainingResult, TrainingStopped, bound_loss, merge_groups
 from schemas.strategy import TrainingPlan
 
 
@@ -52,7 +42,7 @@ class Pass:
     @property
     def work(self) -> int:
         """The epochs that it counts as."""
-        return WORK if self.radius else 1
+        return epochs.WORK if self.radius else 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +57,7 @@ class Client:
     objectives: Sequence[LocalObjective]
     parts: Sequence[StepPart]
     share: float
-    progress: EpochProgress = field(default_factory=EpochProgress)
+    progress: epochs.EpochProgress = field(default_factory=epochs.EpochProgress)
 
     @property
     def steps(self) -> int:
@@ -102,12 +92,12 @@ class Client:
 def plan_passes(plan: TrainingPlan, examples: int, *, smallest: int) -> list[Pass]:
     """The passes of a training, which `edge_client.training.loop` makes one by one."""
     passes, finished = list[Pass](), 0
-    orders = islice(epoch_orders(plan.seed, examples), max(1, plan.local_epochs)) if examples else ()
+    orders = islice(epochs.epoch_orders(plan.seed, examples), max(1, plan.local_epochs)) if examples else ()
     for number, order in enumerate(orders):
         if number < finished:
             continue
         parts = np.split(order, range(plan.batch_size, examples, plan.batch_size))
-        radius = epoch_radius(plan, finished) if plan.local_epochs else 0.0
+        radius = epochs.epoch_radius(plan, finished) if plan.local_epochs else 0.0
         passes.append(Pass([part for part in parts if len(part) >= smallest], radius))
         finished += passes[-1].work
     return passes
@@ -126,12 +116,12 @@ def set_up(
     `context` has the examples, `trained` the names of the arrays that change. Raises `TrainsAlone` if an
     objective has a step of its own.
     """
-    objectives, device = build_objectives(plan.objectives), device_of(member.module)
-    smallest = smallest_batch(member.module, trained)
+    objectives, device = build_objectives(plan.objectives), modes.device_of(member.module)
+    smallest = modes.smallest_batch(member.module, trained)
     member.network.train()
-    start_training(member.module, trained)
+    modes.start_training(member.module, trained)
     parts = list[StepPart]()
-    with seed_generators(plan.seed, [device] if device.type == "cuda" else []):
+    with random_state.seed_generators(plan.seed, [device] if device.type == "cuda" else []):
         for objective in objectives:
             objective.setup(member.module, context)
             part = objective.step_part(outputs)
@@ -160,9 +150,9 @@ class CohortTraining:
     ) -> None:
         first, count = clients[0], len(clients)
         network, self._plan, self._should_stop = first.member.network, first.plan, should_stop
-        self._clients, self._device = clients, device_of(first.member.module)
+        self._clients, self._device = clients, modes.device_of(first.member.module)
         # Rows that fill a batch up would change the statistics of a batch.
-        self._exact = normalises_batches(network, trained)
+        self._exact = modes.normalises_batches(network, trained)
         changing = {stack.names[name] for name, weight in network.named_parameters() if weight.requires_grad}
         tensors = {name: tensor[:count] for name, tensor in stack.tensors.items()}
         self._extra = _stack_extra(clients)
@@ -178,7 +168,7 @@ class CohortTraining:
         self._observed: dict[str, Tensor] = {}
         self._passes = Passes(copy_module(network, {}), stack.names, first.parts, loss)
 
-    def run(self) -> list[TrainingResult]:
+    def run(self) -> list[results.TrainingResult]:
         """Train for the plan's epochs; the results in the order of the clients."""
         with contextlib.ExitStack() as closing:
             for client in self._clients:
@@ -196,7 +186,7 @@ class CohortTraining:
         losses, rows = list[Tensor](), len(self._clients)
         for number, active in enumerate(self._batches.active):
             if self._should_stop():
-                raise TrainingStopped("local training was stopped")
+                raise results.TrainingStopped("local training was stopped")
             if active < rows:
                 optimizer.narrow(active)
                 rows = active
@@ -219,13 +209,13 @@ class CohortTraining:
         self._passes.train(nn.Module.eval)
         for number, active in enumerate(self._batches.active):
             if self._should_stop():
-                raise TrainingStopped("local training was stopped")
+                raise results.TrainingStopped("local training was stopped")
             for rows, examples in self._batches.split(number, active, [()] * active, exact=False):
                 self._observe(rows, number, self._passes.look(self._take(rows, active, examples)))
 
     def _rate(self, client: Client, number: int) -> float:
         share = client.share * math.prod(objective.share() for objective in client.objectives)
-        return step_rate(self._plan, client.taken[number], share)
+        return epochs.step_rate(self._plan, client.taken[number], share)
 
     def _gradients(self, number: int, active: int) -> tuple[Tensors, Tensor]:
         """The gradients [active, ...] and plain losses [active] of a step; changes the buffers."""
@@ -262,7 +252,7 @@ class CohortTraining:
         """The rows with weights moved by `radius` along each network's gradient, and copies of buffers."""
         moved = {name: each for name, each in gradients.items() if name not in self._extra}
         squares = torch.stack([each.flatten(1).square().sum(1) for each in moved.values()])
-        factors = radius / squares.sum(0).sqrt().clamp_min(SMALLEST_NORM)
+        factors = radius / squares.sum(0).sqrt().clamp_min(epochs.SMALLEST_NORM)
         higher = {
             name: rows.trained[name] + each * factors.view(-1, *[1] * (each.ndim - 1))
             for name, each in moved.items()
@@ -318,8 +308,8 @@ class CohortTraining:
             done = 0
             for each in client.passes:
                 counts = [len(batch) for batch in each.batches]
-                mean = mean_loss(every[done : done + len(counts), row], counts) if counts else None
-                client.progress.add(bound_loss(mean), len(counts), epochs=each.work)
+                mean = loop.mean_loss(every[done : done + len(counts), row], counts) if counts else None
+                client.progress.add(results.bound_loss(mean), len(counts), epochs=each.work)
                 done += len(counts)
 
 
@@ -393,7 +383,7 @@ def _stack_own(own: Sequence[Tensors]) -> dict[str, Tensor]:
     return {name: torch.stack([each[name] for each in own]) for name in own[0]}
 
 
-def _finish(client: Client) -> TrainingResult:
-    groups = merge_groups(objective.finish() for objective in client.objectives)
-    keeping = merge_groups(objective.keep() for objective in client.objectives)
-    return TrainingResult(groups, client.progress.metrics(len(client.labels)), keeping)
+def _finish(client: Client) -> results.TrainingResult:
+    groups = results.merge_groups(objective.finish() for objective in client.objectives)
+    keeping = results.merge_groups(objective.keep() for objective in client.objectives)
+    return results.TrainingResult(groups, client.progress.metrics(len(client.labels)), keeping)

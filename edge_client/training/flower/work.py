@@ -14,11 +14,9 @@ from typing import Any
 
 import torch
 
-from edge_client.system.schemas_package import hidden_by_ours
-from edge_client.system.user_code import FAILS, import_users
+from edge_client.system import schemas_package, user_code
+from edge_client.training import results, torch_trainer
 from edge_client.training.flower.settings import FlowerSettings, UserConfig, app_table, flat_config
-from edge_client.training.results import EpochReport, Evaluation, TrainingResult, TrainingStopped, bound_loss
-from edge_client.training.torch_trainer import OWN_TRAINING, ModuleJob
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
@@ -57,11 +55,11 @@ def load_app(name: str) -> LoadedApp:
     if not module_name or not attribute:
         raise ConfigError(f"--flower '{name}': expected package.module:app, or the folder of a Flower app")
     try:
-        module = import_users(module_name)
-    except FAILS as error:
+        module = user_code.import_users(module_name)
+    except user_code.FAILS as error:
         raise ConfigError(
             f"--flower {name}: importing {module_name!r} failed ({error}); check that it is installed or "
-            f"that its folder is in PYTHONPATH{hidden_by_ours(error)}"
+            f"that its folder is in PYTHONPATH{schemas_package.hidden_by_ours(error)}"
         ) from error
     found: Any = module
     for part in attribute.split("."):
@@ -128,10 +126,10 @@ class FlowerWork:
                 reason=Reason.INCOMPATIBLE,
             )
 
-    def train(self, job: ModuleJob) -> TrainingResult:
+    def train(self, job: torch_trainer.ModuleJob) -> results.TrainingResult:
         """Train with the app; raises `FlowerError` for an answer that is no update of this model."""
         if job.should_stop():
-            raise TrainingStopped("local training was stopped")
+            raise results.TrainingStopped("local training was stopped")
         start = time.perf_counter()
         answer = self._ask("train", job)
         examples = answer.examples
@@ -142,25 +140,25 @@ class FlowerWork:
         job.module.load_state_dict({name: torch.from_numpy(array) for name, array in answer.arrays.items()})
         # The app cannot be interrupted, so its result for an ended task is dropped.
         if job.should_stop():
-            raise TrainingStopped("local training was stopped")
-        loss, epochs = bound_loss(answer.loss("train")), job.plan.local_epochs
-        job.on_epoch(EpochReport(epochs, epochs, loss))
+            raise results.TrainingStopped("local training was stopped")
+        loss, epochs = results.bound_loss(answer.loss("train")), job.plan.local_epochs
+        job.on_epoch(results.EpochReport(epochs, epochs, loss))
         steps = epochs * -(-examples // job.plan.batch_size)
         seconds = time.perf_counter() - start
         metrics = TrainingMetrics(
             examples=examples, epochs=epochs, steps=steps, train_loss=loss, seconds=seconds
         )
-        return TrainingResult({}, metrics)
+        return results.TrainingResult({}, metrics)
 
-    def evaluate(self, job: ModuleJob) -> Evaluation:
+    def evaluate(self, job: torch_trainer.ModuleJob) -> results.Evaluation:
         """Evaluate with the app on its own data, or without it on this device's held-out data."""
         if not self._loaded.has("evaluate"):
-            return OWN_TRAINING.evaluate(job)
+            return torch_trainer.OWN_TRAINING.evaluate(job)
         answer = self._ask("evaluate", job)
         found = {} if answer.accuracy is None else {"accuracy": answer.accuracy}
-        return Evaluation(bound_loss(answer.loss("evaluate")), found, answer.examples)
+        return results.Evaluation(results.bound_loss(answer.loss("evaluate")), found, answer.examples)
 
-    def _ask(self, action: str, job: ModuleJob) -> Any:
+    def _ask(self, action: str, job: torch_trainer.ModuleJob) -> Any:
         from edge_client.training.flower import messages
 
         state = {name: tensor.detach().cpu().numpy() for name, tensor in job.module.state_dict().items()}

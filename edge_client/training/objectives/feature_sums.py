@@ -7,7 +7,6 @@ import numpy as np
 
 from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.training import feature_sums
-from edge_client.training.feature_sums import GROUP, MEANS_GROUP
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
 from schemas.tensors.arrays import Groups
 
@@ -19,10 +18,10 @@ class Ridge(LocalObjective):
     the sums in float64 (`edge_client.training.feature_sums`); a device without examples sends none.
     """
 
-    sends = frozenset({GROUP})
+    sends = frozenset({feature_sums.GROUP})
     labels = frozenset({"classes", "numbers"})
     sums: ClassVar[bool] = True
-    group: ClassVar[str] = GROUP
+    group: ClassVar[str] = feature_sums.GROUP
 
     def __init__(self) -> None:
         self._module: nn.Module | None = None
@@ -46,7 +45,7 @@ class Ridge(LocalObjective):
             lambda batch: _features(module, head, torch.from_numpy(batch).to(inputs)),
             ((own.cpu().numpy(), wanted.cpu().numpy()) for own, wanted in zip(*parts, strict=True)),
             len(head.weight),
-            gram=self.group == GROUP,
+            gram=self.group == feature_sums.GROUP,
         )
         return {self.group: feature_sums.of_head(name, sums)}
 
@@ -61,9 +60,9 @@ class ClassMeans(Ridge):
     `class-sums`.
     """
 
-    sends = frozenset({MEANS_GROUP})
+    sends = frozenset({feature_sums.MEANS_GROUP})
     labels = frozenset({"classes"})
-    group: ClassVar[str] = MEANS_GROUP
+    group: ClassVar[str] = feature_sums.MEANS_GROUP
 
 
 def _features(module: "nn.Module", head: "nn.Linear", inputs: "Tensor") -> feature_sums.Array:

@@ -5,12 +5,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from edge_client.system.plugins import Registry, options_of
+from edge_client.training.objectives import feature_sums, fedmix, fedprox
 from edge_client.training.objectives.attentive import Attentive
 from edge_client.training.objectives.batch_statistics import BatchStatistics
 from edge_client.training.objectives.distil import Distil
-from edge_client.training.objectives.feature_sums import ClassMeans, Ridge
-from edge_client.training.objectives.fedmix import Mix
-from edge_client.training.objectives.fedprox import Prox
 from edge_client.training.objectives.igfl import Igfl
 from edge_client.training.objectives.magnitude_scores import MagnitudeScores
 from edge_client.training.objectives.masked_loss import MaskedLoss
@@ -29,7 +27,7 @@ OBJECTIVES: Registry[Callable[..., LocalObjective]] = Registry(
     {
         "attentive": Attentive,
         "batch-statistics": BatchStatistics,
-        "class-means": ClassMeans,
+        "class-means": feature_sums.ClassMeans,
         "distil": Distil,
         "igfl": Igfl,
         "magnitude-scores": MagnitudeScores,
@@ -37,10 +35,10 @@ OBJECTIVES: Registry[Callable[..., LocalObjective]] = Registry(
         "ordered-dropout": OrderedDropout,
         "output-energy": OutputEnergy,
         "personal": Personal,
-        "mix": Mix,
+        "mix": fedmix.Mix,
         "prototypes": Prototypes,
-        "prox": Prox,
-        "ridge": Ridge,
+        "prox": fedprox.Prox,
+        "ridge": feature_sums.Ridge,
         "scaffold": Scaffold,
         "scaler": Scaler,
     },

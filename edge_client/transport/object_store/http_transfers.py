@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
-from schemas.messages import Task, Update
-from schemas.messages.blobs import Addresses
+from schemas.messages import Task, Update, blobs
 from schemas.tensors.chunks import NO_CHUNKS, BlobRef, ChunkSet
 
 
@@ -65,7 +64,7 @@ ObjectStoreEvent = FetchEnded | PutEnded
 class ObjectStoreTransfers:
     """The newest addresses, the running transfers, and the digests that go in chunks from now on."""
 
-    addresses: Addresses = field(default_factory=Addresses)
+    addresses: blobs.Addresses = field(default_factory=blobs.Addresses)
     fetching: Mapping[str, Fetch] = field(default_factory=dict)
     putting: Put | None = None
     given_up: frozenset[str] = frozenset()

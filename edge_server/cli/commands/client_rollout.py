@@ -6,9 +6,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli import options
-from edge_client.cli.app import DONE, FAILED, INTERRUPTED
-from edge_client.cli.options import Subparsers, read_broker_option
+from edge_client.cli import app, options
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
@@ -82,7 +80,7 @@ OPTIONS = (
 )
 
 
-def register(verbs: Subparsers) -> None:
+def register(verbs: options.Subparsers) -> None:
     options.add_verb(
         verbs,
         "rollout",
@@ -111,7 +109,7 @@ def execute(args: argparse.Namespace) -> int:
             progress.mark_shown(rollout)
         paths, journal = {stored.ref.digest: stored.archive}, RolloutJournal(store)
         ended = run_rollout(rollout, journal, address, paths, progress.show, give_up_s=args.give_up)
-    return INTERRUPTED if ended is None else _end(args, folder, ended)
+    return app.INTERRUPTED if ended is None else _end(args, folder, ended)
 
 
 def _address(args: argparse.Namespace, folder: "ServiceFolder", stored: "StoredRelease") -> "BrokerAddress":
@@ -119,7 +117,7 @@ def _address(args: argparse.Namespace, folder: "ServiceFolder", stored: "StoredR
     from edge_server.fleet.settings.service import load_service_settings
 
     if args.broker is not None:
-        return read_broker_option(args)
+        return options.read_broker_option(args)
     return load_service_settings(folder.settings).federation(stored.federation).address("updates")
 
 
@@ -164,7 +162,7 @@ def _end(args: argparse.Namespace, folder: "ServiceFolder", ended: "Rollout") ->
     if args.format == "json":
         say(json.dumps(outcome), flush=True)
     finished = ended.phase is RolloutPhase.FINISHED
-    return DONE if (not ended.left_with_it if args.withdraw else finished) else FAILED
+    return app.DONE if (not ended.left_with_it if args.withdraw else finished) else app.FAILED
 
 
 def _record(folder: "ServiceFolder", what: str, rollout: "Rollout", *, after: Any = None) -> None:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from edge_client.cli.options import Subparsers, add_verb, log_options
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import print_result, say
-from edge_server.cli.commands.enroll_fleet import enrol_fleet, list_enrolled, read_rows
-from edge_server.cli.commands.enroll_issue import enter, stated_labels, trusted_key, write_code
+from edge_server.cli.commands import enroll_fleet, enroll_issue
 from edge_server.cli.commands.enroll_options import ENROLL_OPTIONS, check_options
 from edge_server.cli.commands.fleet.serve import with_served
 from schemas.errors import ConfigError
@@ -63,11 +62,11 @@ def execute(args: argparse.Namespace) -> int:
     if args.serve:
         return _serve(args, folder)
     if args.listed:
-        return list_enrolled(args, folder)
+        return enroll_fleet.list_enrolled(args, folder)
     check_options(args)
     if args.fleet is not None:
-        rows = read_rows(args, folder)
-        return enrol_fleet(args, authority_of(args, folder), rows)
+        rows = enroll_fleet.read_rows(args, folder)
+        return enroll_fleet.enrol_fleet(args, authority_of(args, folder), rows)
     authority = authority_of(args, folder)
     check_name_of_site(authority, args.device, gateway=args.gateway)
     with authority.lock_folder():
@@ -84,12 +83,12 @@ def _give_archive(args: argparse.Namespace, authority: "Authority") -> int:
         authority,
         args.device,
         args.out,
-        trust=trusted_key(args),
+        trust=enroll_issue.trusted_key(args),
         wheel=args.wheel,
         data=args.data,
-        labels=stated_labels(args),
+        labels=enroll_issue.stated_labels(args),
     )
-    enter(args, authority)
+    enroll_issue.enter(args, authority)
     lines = [
         f"{path}: bring it to the board over a channel that you trust, then there",
         f"  tar xf {path.name} && sudo ./{args.device}/install.sh",
@@ -121,9 +120,9 @@ def _give_code(args: argparse.Namespace, authority: "Authority") -> int:
 
     _check_is_new(args, authority)
     withdraw_codes(authority)
-    code, path = write_code(args, authority, args.device, trusted_key(args))
+    code, path = enroll_issue.write_code(args, authority, args.device, enroll_issue.trusted_key(args))
     text = encode_code(code)
-    enter(args, authority)
+    enroll_issue.enter(args, authority)
     print_of = fingerprint(authority.root.certificate)
     return _print(
         args,

@@ -2,8 +2,7 @@
 
 import argparse
 
-from edge_client.cli.app import FAILED
-from edge_client.cli.options import Subparsers, add_verb
+from edge_client.cli import app, options
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.asking import ASKING, ask, load_asking
 from edge_server.cli.commands.options import begin_run_log
@@ -30,8 +29,8 @@ range, so the file states rough figures in [data.statistics].
 OPTIONS = (*ASKING,)
 
 
-def register(verbs: Subparsers) -> None:
-    add_verb(
+def register(verbs: options.Subparsers) -> None:
+    options.add_verb(
         verbs,
         "statistics",
         execute,
@@ -51,7 +50,7 @@ def execute(args: argparse.Namespace) -> int:
     begin_run_log(args)
     code, found = ask(args, config, out), last_statistics(out)
     if code or found is None:
-        return code or FAILED
+        return code or app.FAILED
     print_statistics(found, args.format)
     written = write_results(out, found)
     if args.format == "table":

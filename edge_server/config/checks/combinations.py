@@ -9,11 +9,8 @@ from collections.abc import Iterator
 
 from edge_client.compression.chain import make_chain
 from edge_client.data.tasks.registry import learning_task
-from edge_server.config.checks.groups import group_problems, layer_problems, objectives_of, trainer_problems
-from edge_server.config.checks.openings import opening_problems
-from edge_server.config.checks.privacy import privacy_problems, statistics_problems
+from edge_server.config.checks import groups, openings, privacy, summability
 from edge_server.config.checks.secure_aggregation import masking_problems
-from edge_server.config.checks.summability import site_problems
 from edge_server.config.config import Config
 from edge_server.strategy.aggregation.combiners import COMBINERS
 from edge_server.strategy.aggregation.transforms import TRANSFORMS
@@ -36,7 +33,7 @@ def problems(config: Config, strategy: Strategy) -> list[ConfigError]:
     """
     checks = (
         _twice,
-        group_problems,
+        groups.group_problems,
         _local_optimizers,
         _low_rank,
         _learning_task,
@@ -51,15 +48,15 @@ def problems(config: Config, strategy: Strategy) -> list[ConfigError]:
         _schedules,
         _buffers,
         _deliveries,
-        opening_problems,
+        openings.opening_problems,
         _changing_sub_models,
-        privacy_problems,
+        privacy.privacy_problems,
         masking_problems,
-        statistics_problems,
-        trainer_problems,
-        site_problems,
+        privacy.statistics_problems,
+        groups.trainer_problems,
+        summability.site_problems,
     )
-    return [error for check in checks for error in check(config, strategy)] + layer_problems(config)
+    return [error for check in checks for error in check(config, strategy)] + groups.layer_problems(config)
 
 
 def _twice(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
@@ -74,7 +71,7 @@ def _twice(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
 def _local_optimizers(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
     """Objectives that change gradients but assume a certain local optimizer."""
     chosen = config.training.optimizer
-    for component, objective in objectives_of(config):
+    for component, objective in groups.objectives_of(config):
         if objective.optimizers and chosen not in objective.optimizers:
             fitting = sorted(objective.optimizers)
             yield ConfigError(
@@ -88,7 +85,7 @@ def _low_rank(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
     """Changes of low rank are those of the received weights."""
     if not any(is_lora(item) for items in config.trained_parts for item in items):
         return
-    for component, objective in objectives_of(config):
+    for component, objective in groups.objectives_of(config):
         if objective.starts_elsewhere:
             yield ConfigError(
                 f"objective '{component.name}' starts from weights of the device's own, and \"lora\" sends "
@@ -101,7 +98,7 @@ def _low_rank(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
 def _learning_task(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
     """Components that need class numbers, or an accuracy, where the task has none."""
     task = learning_task(config.model.task)
-    for component, objective in objectives_of(config):
+    for component, objective in groups.objectives_of(config):
         if objective.labels and task.labels not in objective.labels:
             needed = " or ".join(sorted(objective.labels))
             yield ConfigError(

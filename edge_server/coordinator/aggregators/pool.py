@@ -12,7 +12,6 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, TypeVar
 
 from edge_server.coordinator.aggregators import worker
-from edge_server.coordinator.aggregators.worker import AggregatorSetup, ToAdd, ToExamine
 from edge_server.coordinator.validation.update import Examination
 from edge_server.coordinator.worker_processes import ending, spawn_context
 from edge_server.strategy.aggregation.partial_sums import PartialSum
@@ -157,7 +156,7 @@ class AggregatorPool:
     Call it from one thread. Work whose process dies is done again by new processes.
     """
 
-    def __init__(self, count: int, setup: AggregatorSetup, *, worth_bytes: int = 0) -> None:
+    def __init__(self, count: int, setup: worker.AggregatorSetup, *, worth_bytes: int = 0) -> None:
         self._count, self._setup, self._worth_bytes = count, setup, worth_bytes
         self._processes: dict[int, AggregatorProcess] = {}
         self._names = itertools.count()
@@ -172,13 +171,13 @@ class AggregatorPool:
     def pids(self) -> tuple[int, ...]:
         return tuple(process.pid for process in self._processes.values())
 
-    def takes(self, updates: Sequence[ToExamine] | Sequence[ToAdd]) -> bool:
+    def takes(self, updates: Sequence[worker.ToExamine] | Sequence[worker.ToAdd]) -> bool:
         """Whether the processes run already, or these updates are worth starting them."""
         if not self._count or not updates:
             return False
         return bool(self._processes) or sum(asked.update.blob.size for asked in updates) >= self._worth_bytes
 
-    def examine(self, updates: Sequence[ToExamine]) -> Iterator[Examination]:
+    def examine(self, updates: Sequence[worker.ToExamine]) -> Iterator[Examination]:
         """Verify, sync and examine updates, in their order; the groups of sound ones are on disk.
 
         The processes go on with the next updates while the caller looks at what they have found.
@@ -197,7 +196,7 @@ class AggregatorPool:
         for begun in ahead:
             yield from _in_turn(self._finish(*begun))
 
-    def add(self, members: Sequence[ToAdd]) -> Added:
+    def add(self, members: Sequence[worker.ToAdd]) -> Added:
         """Add all members: each process those that it has examined, and a share of the others."""
         self._setup.remove_sums()
         named = {str(next(self._names)): share for share in self._shares_to_add(members)}
@@ -219,10 +218,10 @@ class AggregatorPool:
         """The work in as many lists as there are processes, dealt out one by one."""
         return [list(work[first :: self._count]) for first in range(min(self._count, len(work)))]
 
-    def _shares_to_add(self, members: Sequence[ToAdd]) -> list[list[ToAdd]]:
+    def _shares_to_add(self, members: Sequence[worker.ToAdd]) -> list[list[worker.ToAdd]]:
         examined, self._examined = self._examined, {}
         others = itertools.cycle(range(min(self._count, len(members))))
-        shares: list[list[ToAdd]] = [[] for _ in range(self._count)]
+        shares: list[list[worker.ToAdd]] = [[] for _ in range(self._count)]
         for member in members:
             index = examined.get(member.update.device)
             shares[next(others) if index is None else index].append(member)

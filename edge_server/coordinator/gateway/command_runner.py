@@ -5,8 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from edge_client.storage.blob_store import BlobStore
-from edge_client.transport.chunk_transfer import WriteChunk
-from edge_client.transport.link_events import Inbox
+from edge_client.transport import chunk_transfer, link_events
 from edge_server.coordinator.gateway.links import LinkAbove, LinkBelow
 from edge_server.coordinator.gateway.site_work import SiteWork
 from edge_server.rounds.events import Note
@@ -60,7 +59,7 @@ class CommandRunner:
         store: BlobStore,
         journal: GatewayJournal,
         work: SiteWork,
-        inbox: Inbox,
+        inbox: link_events.Inbox,
         look: Callable[[], Gateway],
     ) -> None:
         self._above, self._below, self._store, self._journal = above, below, store, journal
@@ -91,7 +90,7 @@ class CommandRunner:
                 self._below.send_chunk(ref, index, device, self._look().below(device))
             case events.PassChunkOn(device, chunk):
                 self._above.pass_on(device, chunk)
-            case events.Write(WriteChunk(ref, index, data, crc)):
+            case events.Write(chunk_transfer.WriteChunk(ref, index, data, crc)):
                 self._store.write_chunk(ref, index, data, crc)
             case Note():
                 log.warning("%s", command.words)

@@ -13,19 +13,16 @@ from edge_client.system.watchdog import watchdog_of
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.event_loop import EventLoop, Stop
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkEvent, LinkUp
+from edge_server.coordinator.gateway import intake, links
 from edge_server.coordinator.gateway.command_runner import CommandRunner, Progress
-from edge_server.coordinator.gateway.intake import EarlyBirths, PassedRequests, read_above, read_below
-from edge_server.coordinator.gateway.links import FromAbove, FromBelow, LinkAbove, LinkBelow
 from edge_server.coordinator.gateway.site_work import SiteWork
 from edge_server.rounds.gateway import events, machine
 from edge_server.rounds.gateway.state import Gateway
 from edge_server.storage.gateway_journal import GatewayJournal
+from schemas import messages, topics, values
 from schemas.errors import ConfigError, EdgeError, PeerError
-from schemas.messages import DiagnosticRequest, FederationEnd, Refusal, SiteTerms, Update
 from schemas.messages.remote import DiagnosticAnswer
 from schemas.tensors.chunks import CHUNK_SIZES, NO_CHUNKS
-from schemas.topics import DeviceTopic, SiteTopic
-from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 
@@ -58,15 +55,15 @@ class SiteGateway:
         self.gateway = reopen_gateway(self._journal, self._store, federation, site)
         self._partial = self._store.parts()
         session = self._journal.next_session()
-        self.above = LinkAbove(
+        self.above = links.LinkAbove(
             above, self.inbox, federation=federation, site=site, session=session, store=self._store
         )
-        self.below = LinkBelow(below, self.inbox, federation=federation, store=self._store)
+        self.below = links.LinkBelow(below, self.inbox, federation=federation, store=self._store)
         self._runner = CommandRunner(
             self.above, self.below, self._store, self._journal, self._work, self.inbox, lambda: self.gateway
         )
         self._progress = Progress(site, self.above, show)
-        self._early, self._passed = EarlyBirths(), PassedRequests()
+        self._early, self._passed = intake.EarlyBirths(), intake.PassedRequests()
         self._fitted: int | None = None
         self.loop = EventLoop(self.inbox, TICK_S, tick=self._tick, handle=self._handle)
         self._watchdog = watchdog_of(os.environ)
@@ -100,9 +97,9 @@ class SiteGateway:
 
     def _handle(self, event: Any) -> None:
         match event:
-            case FromAbove(link_event):
+            case links.FromAbove(link_event):
                 self._handle_above(link_event)
-            case FromBelow(link_event):
+            case links.FromBelow(link_event):
                 self._handle_below(link_event)
             case BaseException():
                 raise event
@@ -130,25 +127,25 @@ class SiteGateway:
                 self.step(events.CutAbove())
             case Arrived(topic, payload):
                 self.above.received += len(payload)
-                if payload and (found := read_above(topic, payload, self.gateway)) is not None:
+                if payload and (found := intake.read_above(topic, payload, self.gateway)) is not None:
                     self._take_above(found)
 
     def _take_above(self, event: events.Event) -> None:
         match event:
-            case events.MessageForDevice(message=DiagnosticRequest() as request):
+            case events.MessageForDevice(message=messages.DiagnosticRequest() as request):
                 self._passed.admit(request, time.monotonic())
-            case events.MessageForSite(SiteTerms() as terms):
+            case events.MessageForSite(messages.SiteTerms() as terms):
                 self._work.take_terms(terms)
                 self._progress.terms(terms)
-            case events.MessageForSite(Refusal(reason=Reason.NOT_ENTITLED, detail=detail)):
+            case events.MessageForSite(messages.Refusal(reason=values.Reason.NOT_ENTITLED, detail=detail)):
                 raise GatewayStopped(f"--site {self._site}: {detail}")
         self.step(event)
-        if isinstance(event, events.MessageForSite) and isinstance(event.message, SiteTerms):
+        if isinstance(event, events.MessageForSite) and isinstance(event.message, messages.SiteTerms):
             for topic, payload in self._early.take(self.gateway):
                 self._take_below(topic, payload)
         if isinstance(event, events.Announced):
             self._progress.on_announcement(event.message, self.gateway)
-            if isinstance(event.message, FederationEnd) and self._once and not event.message.goes_on:
+            if isinstance(event.message, messages.FederationEnd) and self._once and not event.message.goes_on:
                 self._over = True
 
     # --- below ---
@@ -163,9 +160,9 @@ class SiteGateway:
         if received is not None and received[1] and not self._early.keep(*received, self.gateway):
             self._take_below(*received)
 
-    def _take_below(self, topic: DeviceTopic | SiteTopic, payload: bytes) -> None:
+    def _take_below(self, topic: topics.DeviceTopic | topics.SiteTopic, payload: bytes) -> None:
         try:
-            found = read_below(topic, payload, self.gateway)
+            found = intake.read_below(topic, payload, self.gateway)
         except PeerError as error:
             self._refuse(topic.device, error, time.monotonic())
             return
@@ -179,11 +176,11 @@ class SiteGateway:
         """Log the fault, and tell who spoke."""
         log.warning("%s: ignored (%s): %s", device, error.reason, error, extra={"reason": error.reason})
         if device:
-            self.below.tell_stranger(Refusal.of(error, self.gateway.federation, device), device, now)
+            self.below.tell_stranger(messages.Refusal.of(error, self.gateway.federation, device), device, now)
 
     def _with_bytes(self, event: events.Event) -> events.Event:
         """A claim with what is known of its blob."""
-        if not isinstance(event, events.DeviceSpoke) or not isinstance(event.message, Update):
+        if not isinstance(event, events.DeviceSpoke) or not isinstance(event.message, messages.Update):
             return event
         update, have = event.message, NO_CHUNKS
         if update.blob.digest in self._partial:

@@ -5,11 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from edge_client.storage.blob_store import BlobStore
-from edge_server.coordinator.validation.consistency import is_variance
-from edge_server.coordinator.validation.contents import UnpackedCache, max_answer_bytes
-from edge_server.coordinator.validation.magnitudes import is_moved
-from edge_server.coordinator.validation.norms import MODEL, norms_of
-from edge_server.coordinator.validation.site_sums import open_sum
+from edge_server.coordinator.validation import consistency, contents, magnitudes, norms, site_sums
 from edge_server.coordinator.validation.update import (
     NOT_ITS_BYTES,
     Examination,
@@ -18,8 +14,7 @@ from edge_server.coordinator.validation.update import (
 )
 from edge_server.rounds.gateway.events import MakeSum, SumMade
 from edge_server.storage.gateway_journal import GatewayJournal
-from edge_server.strategy.aggregation import partial_sums
-from edge_server.strategy.aggregation.array_stores import FileArrays
+from edge_server.strategy.aggregation import array_stores, partial_sums
 from edge_server.strategy.aggregation.transforms import TRANSFORMS, Transform
 from edge_server.strategy.components import make_component
 from edge_server.strategy.groups.registry import GROUPS
@@ -38,7 +33,7 @@ class SiteWork:
 
     def __init__(self, site: str, folder: Path, store: BlobStore, journal: GatewayJournal) -> None:
         self._site, self._folder, self._store, self._journal = site, folder, store, journal
-        self._unpacked = UnpackedCache(folder / "unpacked", anew=True)
+        self._unpacked = contents.UnpackedCache(folder / "unpacked", anew=True)
         self._maps: dict[str, ChannelMap] = {}
         self._rules: tuple[GroupRule, ...] = ()
         self._transforms: tuple[Transform, ...] = ()
@@ -52,7 +47,7 @@ class SiteWork:
         """Most bytes of an honest answer to a task."""
         if task is None or task.blobs[MAP].digest not in self._store:
             return MAX_BLOB_BYTES
-        return max_answer_bytes(task, self._map(task.blobs[MAP]), self._rules)
+        return contents.max_answer_bytes(task, self._map(task.blobs[MAP]), self._rules)
 
     def _map(self, ref: BlobRef) -> ChannelMap:
         if ref.digest not in self._maps:
@@ -81,13 +76,13 @@ class SiteWork:
         return SiteReceipt(site=self._site, reason=found.reason, detail=found.detail[:500])
 
     def _receipt(self, update: Update, found: Examination, channel_map: ChannelMap) -> SiteReceipt:
-        model = {MODEL: found.sizes[MODEL]}
-        names = tuple(found.groups[MODEL])
+        model = {norms.MODEL: found.sizes[norms.MODEL]}
+        names = tuple(found.groups[norms.MODEL])
         small = _small_groups(found.groups)
         return SiteReceipt(
             site=self._site,
-            norms=norms_of(model, channel_map),
-            moved=is_moved(model),
+            norms=norms.norms_of(model, channel_map),
+            moved=magnitudes.is_moved(model),
             parameters=None if set(names) == channel_map.parameters.keys() else names,
             groups=self._store.put_groups(small, chunk_bytes=update.blob.chunk_bytes) if small else None,
         )
@@ -126,13 +121,14 @@ class SiteWork:
             for update in command.updates
         ]
         weights = {device: member.weight for device, member in members.items()}
-        keep = partial(FileArrays, self._folder)
+        keep = partial(array_stores.FileArrays, self._folder)
         return [partial_sums.sum_clients(sources, weights, self._transforms, channel_map, keep=keep)]
 
     def _parts(self, parts: Sequence[SiteSum], channel_map: ChannelMap) -> list[partial_sums.PartialSum]:
         return [
             partial_sums.PartialSum(
-                part.members, open_sum(self._store.blob_path(part.blob.digest), self._unpacked, channel_map)
+                part.members,
+                site_sums.open_sum(self._store.blob_path(part.blob.digest), self._unpacked, channel_map),
             )
             for part in parts
             if part.blob is not None
@@ -147,7 +143,7 @@ class SiteWork:
 
 def _small_groups(groups: Groups) -> Groups:
     """The groups besides the model, and of the model its running variances, which the server checks."""
-    model: Mapping[str, object] = groups[MODEL]
-    variances: Arrays = {name: groups[MODEL][name] for name in model if is_variance(name)}
-    found = {name: groups[name] for name in groups if name != MODEL} | {MODEL: variances}
+    model: Mapping[str, object] = groups[norms.MODEL]
+    variances: Arrays = {name: groups[norms.MODEL][name] for name in model if consistency.is_variance(name)}
+    found = {name: groups[name] for name in groups if name != norms.MODEL} | {norms.MODEL: variances}
     return {name: arrays for name, arrays in found.items() if arrays}

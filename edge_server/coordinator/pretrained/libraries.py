@@ -9,9 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edge_client.models.inputs import InputRecord
-from edge_client.models.registry import library_and_network
-from edge_client.models.zoo import input_record
+from edge_client.models import inputs, registry, zoo
 from edge_client.system.plain_text import say
 from edge_server.coordinator.pretrained.files import as_arrays, read_torch
 from edge_server.coordinator.pretrained.weight_file import KEY, WeightFile, one_line, refuse
@@ -23,7 +21,7 @@ def read_torchvision(stated: str, input_shape: tuple[int, ...]) -> WeightFile:
     """The weights of torchvision's own list; its default ones if none are named. Raises `ConfigError`."""
     from torchvision import models
 
-    _, network = library_and_network(stated.partition(".")[0])
+    _, network = registry.library_and_network(stated.partition(".")[0])
     published = models.get_model_weights(network)
     chosen = published[stated.partition(".")[2]] if "." in stated else published.DEFAULT
     file = read_torch(_fetch(chosen.url))
@@ -60,10 +58,10 @@ def read_timm(stated: str, input_shape: tuple[int, ...]) -> WeightFile:
     )
 
 
-def inputs_of(stated: str) -> InputRecord:
+def inputs_of(stated: str) -> inputs.InputRecord:
     """What the library says of the inputs of weights; `ConfigError` if it has none of this name."""
     try:
-        record = input_record(stated)
+        record = zoo.input_record(stated)
     except ConfigError as error:
         raise ConfigError(error.reason, key=KEY, remedy=error.remedy) from error
     library, _, name = stated.partition(":")

@@ -6,8 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from edge_client.models.inputs import InputRecord
-from edge_server.coordinator.pretrained import files, libraries
-from edge_server.coordinator.pretrained.file_inputs import inputs_of_file
+from edge_server.coordinator.pretrained import file_inputs, files, libraries
 from edge_server.coordinator.pretrained.weight_file import WeightFile
 from schemas.errors import ConfigError
 
@@ -30,7 +29,7 @@ def _file_kind(example: str, read: Callable[[Path], WeightFile], *suffixes: str)
     return SourceKind(
         example,
         lambda text: Path(text).suffix.lower() in suffixes,
-        lambda text: inputs_of_file(Path(text).expanduser()),
+        lambda text: file_inputs.inputs_of_file(Path(text).expanduser()),
         lambda text, _: read(Path(text).expanduser()),
     )
 
@@ -87,7 +86,7 @@ SOURCES: Mapping[str, SourceKind] = {
     "package": SourceKind(
         "package:NAME/weights.pth",
         lambda text: text.startswith(PACKAGE),
-        lambda text: inputs_of_file(_in_package(text)),
+        lambda text: file_inputs.inputs_of_file(_in_package(text)),
         _read_from_package,
     ),
     **FILES,

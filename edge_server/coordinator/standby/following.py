@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from edge_client.transport import chunk_transfer
-from edge_client.transport.chunk_transfer import Receiving, TransferCommand
 from schemas.base import Digest, Frozen
 from schemas.messages import StandbyEntry
 from schemas.tensors.chunks import BlobRef, Chunk
@@ -97,7 +96,7 @@ class Report:
 
 
 Event = Announced | ChunkArrived | Checked | Opened | Applied | Tick
-Command = TransferCommand | OpenEntry | ApplyEntry | Report
+Command = chunk_transfer.TransferCommand | OpenEntry | ApplyEntry | Report
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ class Following:
     entries: Mapping[int, BlobRef] = field(default_factory=dict)
     opened: Entry | None = None
     applying: bool = False
-    receiving: Mapping[str, Receiving] = field(default_factory=dict)
+    receiving: Mapping[str, chunk_transfer.Receiving] = field(default_factory=dict)
     held: frozenset[str] = frozenset()
 
 

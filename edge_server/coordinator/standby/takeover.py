@@ -10,21 +10,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edge_client.system.watchdog import watchdog_of
+from edge_client.transport import chunk_transfer, link_events
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.chunk_transfer import RequestChunks, VerifyBlob, WriteChunk
 from edge_client.transport.event_loop import EventLoop, Stop
-from edge_client.transport.link_events import Arrived, Inbox
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.coordinator.launch import stopped_by_signals
-from edge_server.coordinator.run_start import lock_folder, read_run_and_epoch
-from edge_server.coordinator.standby import following
+from edge_server.coordinator import launch, run_start
+from edge_server.coordinator.standby import following, replica_copy, writing_right
 from edge_server.coordinator.standby.following import Entry, Following
-from edge_server.coordinator.standby.replica_copy import RunCopy, mark_as_copy
-from edge_server.coordinator.standby.writing_right import lease_address
-from edge_server.transport.lease.holder import this_process
-from edge_server.transport.lease.keeper import LeaseKeeper
-from edge_server.transport.lease.phases import Held, Looking
+from edge_server.transport.lease import holder, keeper, phases
 from schemas import messages
 from schemas.errors import ConfigError, PeerError
 from schemas.tensors.chunks import decode_chunk, decode_json
@@ -45,19 +39,19 @@ class Standby:
         self,
         federation: str,
         run: Path,
-        lease: LeaseKeeper,
+        lease: keeper.LeaseKeeper,
         *,
         check: Callable[[Path], None],
         goes_on: Callable[[Path], bool],
         say: Callable[[str], None],
     ) -> None:
         self._federation, self._lease, self._check, self._say = federation, lease, check, say
-        self._copy, self._run, self._goes_on = RunCopy(run), run, goes_on
+        self._copy, self._run, self._goes_on = replica_copy.RunCopy(run), run, goes_on
         self._watchdog = watchdog_of(os.environ)
         me = lease.state.me
         self._state = Following(me.instance)
         self._origin = f"{me.host}, process {me.pid}, folder {me.folder}"[:500]
-        self._inbox: Inbox = queue.SimpleQueue()
+        self._inbox: link_events.Inbox = queue.SimpleQueue()
         self.loop = EventLoop(self._inbox, TICK_S, tick=self._tick, handle=self._handle)
         self.end: End | None = None
         self._report_at = 0.0
@@ -94,13 +88,13 @@ class Standby:
             self.end = "stopped"
             return
         self._look_at_lease()
-        if self.end is None and isinstance(event, Arrived):
+        if self.end is None and isinstance(event, link_events.Arrived):
             self._on_message(event)
 
     def _look_at_lease(self) -> None:
         """End as soon as the lease is held, or the run that was followed is over."""
         state = self._lease.state
-        if isinstance(state.phase, Held):
+        if isinstance(state.phase, phases.Held):
             self.end = "taken over"
             return
         last = state.log.last
@@ -119,10 +113,10 @@ class Standby:
         last = self._lease.state.log.last
         if may and last is not None:
             self._say(f"up to date with {last.holder.host}, process {last.holder.pid}: ready to take over")
-        elif isinstance(self._lease.state.phase, Looking):
+        elif isinstance(self._lease.state.phase, phases.Looking):
             self._say("not up to date: this standby will not take over before it is again")
 
-    def _on_message(self, arrived: Arrived) -> None:
+    def _on_message(self, arrived: link_events.Arrived) -> None:
         if arrived.topic == str(StandbyTopic(self._federation, "chunk")):
             self._step(following.ChunkArrived(decode_chunk(arrived.payload)))
             return
@@ -153,18 +147,18 @@ class Standby:
                 self._apply(number, entry)
             case following.Report():
                 self._report()
-            case RequestChunks():
+            case chunk_transfer.RequestChunks():
                 self._publish(command.request(self._federation, self._state.standby))
-            case WriteChunk(ref, index, data, crc):
+            case chunk_transfer.WriteChunk(ref, index, data, crc):
                 store.write_chunk(ref, index, data, crc)
-            case VerifyBlob(ref):
+            case chunk_transfer.VerifyBlob(ref):
                 self._step(following.Checked(ref, store.verify(ref)))
 
     def _apply(self, number: int, entry: Entry) -> None:
         self._copy.apply(entry)
         if entry.journal is not None:
             self._check(self._run)
-            self._lease.follow(*read_run_and_epoch(self._run))
+            self._lease.follow(*run_start.read_run_and_epoch(self._run))
         self._step(following.Applied(number))
 
     def _report(self) -> None:
@@ -187,30 +181,30 @@ class Standby:
 
 def follow(
     federation: str, address: BrokerAddress, out: Path, *, say: Callable[[str], None]
-) -> tuple[End, LeaseKeeper | None]:
+) -> tuple[End, keeper.LeaseKeeper | None]:
     """Follow the holder of the federation's lease in the folder `out`; with the lease, once it is held.
 
     Raises `ConfigError` for a folder with another run, and for a server that cannot be followed.
     """
-    where = lease_address(address)
+    where = writing_right.lease_address(address)
     if where is None:
         raise ConfigError(
             "a standby needs a certificate of its own besides the server's",
             remedy="copy AUTHORITY/standby and AUTHORITY/server, which `edge-server enroll` makes, "
             "to a folder of this machine",
         )
-    mark_as_copy(out, federation)
-    with lock_folder(out), contextlib.ExitStack() as undo:
-        run, epoch = read_run_and_epoch(out)
-        lease = LeaseKeeper(
-            where, federation, this_process(out), follows=True, first_epoch=epoch, run=run
+    replica_copy.mark_as_copy(out, federation)
+    with run_start.lock_folder(out), contextlib.ExitStack() as undo:
+        run, epoch = run_start.read_run_and_epoch(out)
+        lease = keeper.LeaseKeeper(
+            where, federation, holder.this_process(out), follows=True, first_epoch=epoch, run=run
         ).open()
         undo.callback(lease.close, over=False)
         threading.Thread(target=preload, name="preload", daemon=True).start()
         standby = Standby(
             federation, out, lease, check=lambda run: check_copy(run, federation), goes_on=is_pass, say=say
         )
-        with stopped_by_signals(standby.stop):
+        with launch.stopped_by_signals(standby.stop):
             end = standby.run()
         if end != "taken over":
             return end, None

@@ -17,9 +17,8 @@ from edge_server.coordinator.standby.standby_status import STATUS
 from edge_server.rounds.events import StopRequested
 from edge_server.storage.journal import Journal
 from edge_server.storage.run_folder import RunFolder
-from edge_server.transport.lease.holder import in_words, this_process
+from edge_server.transport.lease import holder, phases
 from edge_server.transport.lease.keeper import LeaseKeeper
-from edge_server.transport.lease.phases import Lost, Taken
 from schemas.errors import EdgeError
 from schemas.messages import Lease
 
@@ -46,7 +45,7 @@ def lease_of(
             return
         (run, epoch), had_standby = read_run_and_epoch(out), (out / STATUS).exists()
         held = LeaseKeeper(
-            where, federation, this_process(out), first_epoch=epoch, run=run, had_standby=had_standby
+            where, federation, holder.this_process(out), first_epoch=epoch, run=run, had_standby=had_standby
         ).open()
     try:
         yield held
@@ -118,7 +117,7 @@ class WritingRight:
             self._connect()
             return True
         phase = self._lease.state.phase
-        if isinstance(phase, Taken | Lost):
+        if isinstance(phase, phases.Taken | phases.Lost):
             self._end(self._lease, phase.by)
         if not self._lease.holds():
             self._pause(self._lease)
@@ -126,7 +125,7 @@ class WritingRight:
         if not self._noted and not self._lease.mute:
             self._noted = True
             epoch = self._lease.state.epoch
-            first = self._journal.write_epoch(epoch, in_words(self._lease.state.me))
+            first = self._journal.write_epoch(epoch, holder.in_words(self._lease.state.me))
             self.epoch = epoch if epoch > first else None
         self._connect()
         return True
@@ -149,7 +148,7 @@ class WritingRight:
             self._linked = False
             self._link.pause()
         lease.check()
-        who = f"{in_words(by.holder)}, epoch {by.epoch}"
+        who = f"{holder.in_words(by.holder)}, epoch {by.epoch}"
         raise Deposed(f"another server serves the federation '{lease.state.federation}' now: {who}")
 
 

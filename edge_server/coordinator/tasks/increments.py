@@ -12,8 +12,7 @@ from functools import partial
 import numpy as np
 
 from edge_client.compression.layered_model import ADDED, SPEC, Block, Holding, block_of, spec_group
-from edge_client.pruning.index_sets import full_index_set
-from edge_client.pruning.lazy_slicing import sliced_rows
+from edge_client.pruning import index_sets, lazy_slicing
 from schemas.messages import Increment
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import AnyArray, ComputedArrays, Groups, Kind, blocks, kind_of, rows_of
@@ -194,7 +193,7 @@ def _block(
     if layout is not None and len(layout.shape) == len(shape):
         block = block_of(layout, smaller, larger, shape=shape)
     if inner == shape and (block is None or block.sizes != inner):
-        block = Block(shape, full_index_set(shape).axes) if shape else None
+        block = Block(shape, index_sets.full_index_set(shape).axes) if shape else None
     if block is None or block.sizes != inner:
         return None
     return block if _is_there(name, before, arrays, block) else None
@@ -205,7 +204,7 @@ def _is_there(
 ) -> bool:
     """Whether the larger array has the smaller array's bytes in this block."""
     for start, stop in blocks(kind_of(before, name)):
-        there = sliced_rows(arrays, {name: block}, name, start, stop)
+        there = lazy_slicing.sliced_rows(arrays, {name: block}, name, start, stop)
         if there.tobytes() != rows_of(before, name, start, stop).tobytes():
             return False
     return True

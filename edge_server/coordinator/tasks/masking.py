@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from edge_client.pruning.slicing import expected_shapes
-from edge_client.security.secure_aggregation import masked_figures
-from edge_client.security.secure_aggregation.mask_update import GROUP
-from edge_client.security.secure_aggregation.masks import Ring, most_weight
+from edge_client.security.secure_aggregation import mask_update, masked_figures, masks
 from edge_server.config.config import Config
 from edge_server.config.privacy import PrivacySettings
 from edge_server.coordinator.tasks.task import TaskPlan
@@ -65,7 +63,7 @@ def _terms(
         segments=segments,
         value_range=privacy.value_range,
         weighting="equal" if equal else "examples",
-        max_weight=1 if equal else most_weight(max(examples), len(specs)),
+        max_weight=1 if equal else masks.most_weight(max(examples), len(specs)),
         min_holders=privacy.min_holders,
         threshold=privacy.threshold,
     )
@@ -167,9 +165,9 @@ def cohort_update(total: ClientUpdate, blob: BlobRef, sample: Update) -> Update:
     return sample.model_copy(update=changed)
 
 
-def _vectors(updates: Sequence[ClientUpdate], opened: OpenedSecrets, segment: int) -> Iterator[Ring]:
+def _vectors(updates: Sequence[ClientUpdate], opened: OpenedSecrets, segment: int) -> Iterator[masks.Ring]:
     """The masked vectors of the segment's surviving holders."""
     holders = opened.terms.segments[segment].holders
     for update in updates:
         if opened.survivors[update.client].sub_model in holders:
-            yield update.groups[GROUP][str(segment)]  # type: ignore[misc]
+            yield update.groups[mask_update.GROUP][str(segment)]  # type: ignore[misc]

@@ -20,11 +20,9 @@ from edge_client.compression.chain import Chain, in_codes
 from edge_client.compression.decoding import MODEL, SCALES
 from edge_client.compression.downlink import Differences, DownlinkCodecs, added_up, changes, near
 from edge_client.compression.zstd import Zstd
-from edge_client.pruning.index_sets import submodel_index_set
-from edge_client.pruning.lazy_slicing import LazySlice
-from edge_client.storage.atomic_files import unlink
+from edge_client.pruning import index_sets, lazy_slicing
+from edge_client.storage import atomic_files, state_file
 from edge_client.storage.blob_store import BlobStore
-from edge_client.storage.state_file import NotPlainFile, read_plain, write_plain
 from edge_server.coordinator.tasks.increments import NOTHING_FROZEN, PublishedVersion, publish_increments
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import Arrays, GatheredArrays, Groups
@@ -107,7 +105,7 @@ class ModelPublisher:
     def reset(self) -> None:
         """Forget the frames, so that the next version is published whole."""
         self.chain = VersionChain()
-        unlink(self._path)
+        atomic_files.unlink(self._path)
 
     def publish_exact(
         self, version: ModelVersion, specs: Iterable[SubModelSpec]
@@ -220,15 +218,15 @@ def _write(path: Path, chain: VersionChain, *, durable: bool) -> None:
         }
         for frame in chain.frames
     ]
-    write_plain(path, {"frames": frames, "params": chain.params}, durable=durable)
+    state_file.write_plain(path, {"frames": frames, "params": chain.params}, durable=durable)
 
 
 def _read(path: Path, store: BlobStore) -> VersionChain:
     """The kept chain; an empty one if the file or one of its blobs is missing or damaged."""
     try:
-        kept = read_plain(path)
+        kept = state_file.read_plain(path)
         chain = VersionChain(tuple(_frame(frame) for frame in kept["frames"]), kept["params"])
-    except (NotPlainFile, KeyError, TypeError, ValueError):
+    except (state_file.NotPlainFile, KeyError, TypeError, ValueError):
         return VersionChain()
     intact = all(store.is_sound(digest) for digest in {ref.digest for ref in chain.refs})
     return chain if intact else VersionChain()
@@ -246,6 +244,6 @@ def sent_groups(
     if encoded is None:
         return received
     layouts, steps = channel_map.parameters, encoded.get(SCALES, {})
-    scales = {name: steps[name][submodel_index_set(layouts[name], spec).axes[0]] for name in steps}
-    model = LazySlice(encoded[MODEL], spec, channel_map)
+    scales = {name: steps[name][index_sets.submodel_index_set(layouts[name], spec).axes[0]] for name in steps}
+    model = lazy_slicing.LazySlice(encoded[MODEL], spec, channel_map)
     return {**received, MODEL: model, **({SCALES: scales} if scales else {})}

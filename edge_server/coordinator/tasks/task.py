@@ -12,15 +12,14 @@ from edge_server.rounds.events import PlanRound
 from edge_server.strategy.groups.widths import equal_work_epochs
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import Plan
-from schemas.messages import DeliverTask, Task, TrainTask
+from schemas.messages import DeliverTask, Task, TrainTask, rollout
 from schemas.messages.blobs import ObjectStoreTerms
-from schemas.messages.rollout import TrialTerms
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.values import MAX_COUNTED_CLASSES, ModelSpec, Preprocessing
 
-DELIVERY_TERMS = TrialTerms(watch_s=0.0, latency_ratio=1000.0)
+DELIVERY_TERMS = rollout.TrialTerms(watch_s=0.0, latency_ratio=1000.0)
 """A rollout's terms without watching the model after the switch, and without a limit on its latency.
 
 A device that has moved up a tier gets a larger, slower network and must not keep its old model for that.

@@ -14,14 +14,13 @@ from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.strategy.planning import downlink_groups
 from edge_server.strategy.strategy import Network, State, Strategy
 from edge_server.transport.object_store.store import ObjectStore
-from schemas.messages import DeliverTask, Task, encode_message
+from schemas import messages, values
 from schemas.messages.blobs import ObjectStoreTerms
 from schemas.messages.tasks import FIXED
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.submodel import SubModelSpec
 from schemas.tensors.arrays import Arrays
 from schemas.tensors.chunks import BlobRef, encode_json
-from schemas.values import Preprocessing
 
 
 class TaskAssigner:
@@ -53,7 +52,7 @@ class TaskAssigner:
         self._manifest_signer = manifest_signer
         self._broadcasts, self._new_map = broadcasts, new_map
 
-    def set_preprocessing(self, preprocessing: Preprocessing) -> None:
+    def set_preprocessing(self, preprocessing: values.Preprocessing) -> None:
         """Set the preprocessing that later tasks state."""
         self._template = replace(self._template, preprocessing=preprocessing)
 
@@ -68,16 +67,16 @@ class TaskAssigner:
         }
 
     def restore_blobs(
-        self, tasks: Iterable[Task], state: State, *, tiers: Callable[[], Iterable[SubModelSpec]]
+        self, tasks: Iterable[messages.Task], state: State, *, tiers: Callable[[], Iterable[SubModelSpec]]
     ) -> None:
         """Make the blobs of open tasks again, except those of other states."""
-        by_attempt: dict[int, list[Task]] = {}
+        by_attempt: dict[int, list[messages.Task]] = {}
         for task in tasks:
             by_attempt.setdefault(task.attempt, []).append(task)
         for planned in by_attempt.values():
             chunk_bytes = planned[0].blobs[increments.MAP].chunk_bytes
             self.store_lasting(chunk_bytes)
-            deliver = isinstance(planned[0], DeliverTask)
+            deliver = isinstance(planned[0], messages.DeliverTask)
             self._publish(deliver, [task.spec for task in planned], state, chunk_bytes, tiers)
 
     def assign(
@@ -113,7 +112,7 @@ class TaskAssigner:
             )
             task = self._manifest_signer.task(unsigned, name, parent_sha256=state_sha256)
             # A task too large to be sent ends the run here, where the reason is known.
-            encode_message(task)
+            messages.encode_message(task)
             cut = repr((plan.cut.spec, plan.cut.personal, plan.cut.returned, plan.cut.adapters))
             if cut not in limits:
                 limits[cut] = max_answer_bytes(task, self._channel_map, self._strategy.groups)

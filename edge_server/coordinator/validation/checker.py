@@ -7,13 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
 
-from edge_server.coordinator.aggregators.pool import AggregatorPool
-from edge_server.coordinator.aggregators.worker import ToExamine
+from edge_server.coordinator.aggregators import pool, worker
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.run_context import RunContext
 from edge_server.coordinator.run_storage import RunStorage
-from edge_server.coordinator.validation.harm_review import UpdateHistory
-from edge_server.coordinator.validation.magnitudes import is_moved
+from edge_server.coordinator.validation import harm_review, magnitudes
 from edge_server.coordinator.validation.update import (
     NOT_ITS_BYTES,
     Examination,
@@ -85,7 +83,7 @@ class EarlyWeights:
 class UpdateExaminer:
     """Verifies the bytes of updates and examines their contents; knows nothing of earlier updates."""
 
-    def __init__(self, context: RunContext, storage: RunStorage, aggregators: AggregatorPool) -> None:
+    def __init__(self, context: RunContext, storage: RunStorage, aggregators: pool.AggregatorPool) -> None:
         self._store, self._unpacked, self._aggregators = storage.store, storage.unpacked, aggregators
         self._channel_map, self._rules = context.channel_map, context.strategy.groups
         self._weights = EarlyWeights(context)
@@ -93,7 +91,7 @@ class UpdateExaminer:
 
     def examine(self, checks: Sequence[PendingCheck], state: State) -> Iterable[Examination]:
         """Verify and examine them: by processes if they are many, else by threads."""
-        asked = [ToExamine(check.update, check.task) for check in checks]
+        asked = [worker.ToExamine(check.update, check.task) for check in checks]
         if all(check.is_plain for check in checks) and self._aggregators.takes(asked):
             return self._by_processes(asked, state)
         refs = [check.update.sent_blob for check in checks]
@@ -107,11 +105,11 @@ class UpdateExaminer:
         """Verify and examine a single update in this thread."""
         return self._examine(check, self._is_sound(check.update))
 
-    def _by_processes(self, asked: Sequence[ToExamine], state: State) -> Iterable[Examination]:
+    def _by_processes(self, asked: Sequence[worker.ToExamine], state: State) -> Iterable[Examination]:
         weighed = [each._replace(weight=self._weights.weight(each.update, state)) for each in asked]
         return map(self._with_groups, asked, self._aggregators.examine(weighed))
 
-    def _with_groups(self, asked: ToExamine, found: Examination) -> Examination:
+    def _with_groups(self, asked: worker.ToExamine, found: Examination) -> Examination:
         """The examination by another process, with the groups that it left decompressed."""
         if not self._store.verify(asked.update.blob) or found.reason is not None:
             return found
@@ -154,7 +152,7 @@ class UpdateChecker:
         context: RunContext,
         journal: Journal,
         examiner: UpdateExaminer,
-        history: UpdateHistory,
+        history: harm_review.UpdateHistory,
         ratios: Mapping[tuple[str, int], float],
     ) -> None:
         self._context, self._journal, self._examiner = context, journal, examiner
@@ -204,7 +202,7 @@ class UpdateChecker:
             return found.reason, found.detail
         again = {rule.name for rule in self._context.strategy.groups if rule.repeats}
         new = {group: sizes for group, sizes in found.sizes.items() if group not in again}
-        moved = is_moved(new) or (receipt is not None and receipt.moved)
+        moved = magnitudes.is_moved(new) or (receipt is not None and receipt.moved)
         try:
             params = params_of(self._context.strategy, state, check.task.spec, self._context.channel_map)
             self.history.check(
@@ -229,7 +227,7 @@ class UpdateChecker:
 
 
 def make_checker(
-    model: ModelState, storage: RunStorage, resume: Resumption, aggregators: AggregatorPool
+    model: ModelState, storage: RunStorage, resume: Resumption, aggregators: pool.AggregatorPool
 ) -> UpdateChecker:
     """The checker of a run, with the examined updates of a resumed run."""
     context = model.context
@@ -238,7 +236,7 @@ def make_checker(
         # Every update is clipped, and noise changes their usual size in every round.
         firewall = firewall.model_copy(update={"norm_bound": False})
     canary = context.testing.canary(model.network)
-    history = UpdateHistory(firewall, context.channel_map, canary, context.strategy.groups)
+    history = harm_review.UpdateHistory(firewall, context.channel_map, canary, context.strategy.groups)
     history.restore(resume.examined)
     examiner = UpdateExaminer(context, storage, aggregators)
     return UpdateChecker(context, storage.journal, examiner, history, resume.ratios)

@@ -10,17 +10,16 @@ from edge_client.pruning.lazy_slicing import LazySlice
 from edge_server.rounds.fleet import Device
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.weighting.claims import Claims
+from schemas import messages, values
 from schemas.errors import PeerError
-from schemas.messages import TrainTask, Update
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import Arrays, Groups
-from schemas.values import Reason
 
 ROUNDING = 1e-5  # Relative tolerance for rounding in float32
 VARIANCE = "running_var"
 
 
-def check_training(update: Update, task: TrainTask) -> None:
+def check_training(update: messages.Update, task: messages.TrainTask) -> None:
     """Raise `PeerError` unless the steps fit the examples, in the task's batches and epochs, and the counts
     by class fit the examples held out.
 
@@ -38,7 +37,7 @@ def check_training(update: Update, task: TrainTask) -> None:
         _check_counts(metrics.by_class, metrics.measured_on, task)
 
 
-def _check_counts(by_class: Sequence[tuple[int, int]], held_out: int, task: TrainTask) -> None:
+def _check_counts(by_class: Sequence[tuple[int, int]], held_out: int, task: messages.TrainTask) -> None:
     """Raise `PeerError` unless these can be the counts of as many examples; a device may count none."""
     if not task.by_class:
         raise out_of_bounds("counts by class were not asked for")
@@ -54,7 +53,7 @@ def _check_counts(by_class: Sequence[tuple[int, int]], held_out: int, task: Trai
         raise out_of_bounds(f"the counts by class are of {total} examples, {held_out} are held out")
 
 
-def check_group_values(update: Update, groups: Groups, rules: Sequence[GroupRule]) -> None:
+def check_group_values(update: messages.Update, groups: Groups, rules: Sequence[GroupRule]) -> None:
     """Raise `PeerError` for a group with values that no device can measure.
 
     Attention is a mean of sigmoids (ATTENDING, equations 5 and 6).
@@ -73,7 +72,7 @@ def is_variance(name: str) -> bool:
 
 
 def check_variances(
-    update: Update, groups: Groups, params: Arrays, channel_map: ChannelMap, *, late: bool = False
+    update: messages.Update, groups: Groups, params: Arrays, channel_map: ChannelMap, *, late: bool = False
 ) -> None:
     """Raise `PeerError` if a running variance of the device's model is below 0.
 
@@ -95,11 +94,11 @@ def check_variances(
 
 
 def out_of_bounds(detail: str) -> PeerError:
-    return PeerError(detail, reason=Reason.OUT_OF_BOUNDS)
+    return PeerError(detail, reason=values.Reason.OUT_OF_BOUNDS)
 
 
 def wrong_shape(detail: str) -> PeerError:
-    return PeerError(detail, reason=Reason.WRONG_SHAPE)
+    return PeerError(detail, reason=values.Reason.WRONG_SHAPE)
 
 
 def cap_birth_claims(devices: Iterable[Device], claims: Claims) -> tuple[tuple[Device, ...], dict[str, str]]:

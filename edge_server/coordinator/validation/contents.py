@@ -30,8 +30,7 @@ from edge_server.coordinator.validation.data_statistics import answer_numbers
 from edge_server.coordinator.validation.magnitudes import Magnitudes, magnitudes_of
 from edge_server.strategy.groups.rule import MAX_ROWS, GroupRule, Shape
 from schemas.errors import InvariantError, PeerError
-from schemas.messages import SiteReceipt, Task, TrainTask, Update
-from schemas.messages.tasks import is_returned
+from schemas.messages import SiteReceipt, Task, TrainTask, Update, tasks
 from schemas.strategy import PersonalPruning
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import Array, Groups, kind_of
@@ -241,7 +240,7 @@ def _answer_shapes(
         shapes["attention"] = _score_shapes(task.personal, channel_map)
     if task.returned is not None:
         names = frozenset(task.returned)
-        model = {name: shape for name, shape in model.items() if is_returned(name, names)}
+        model = {name: shape for name, shape in model.items() if tasks.is_returned(name, names)}
     return {**shapes, "model": model}
 
 

@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 from edge_server.config.run_sections import FirewallSettings
 from edge_server.coordinator.model_state import ModelState
-from edge_server.coordinator.validation.consistency import check_variances
+from edge_server.coordinator.validation import consistency, round_review
 from edge_server.coordinator.validation.leave_one_out import Closing, LeaveOneOut, model_without
 from edge_server.coordinator.validation.magnitudes import Magnitudes, magnitudes_of
 from edge_server.coordinator.validation.norms import MODEL, STATISTICS, NormBound, Norms, norms_of
-from edge_server.coordinator.validation.round_review import Canary, Refusals
 from edge_server.rounds.quarantine import site_key
 from edge_server.storage.journal_reader import ExaminedUpdate
 from edge_server.strategy.aggregation.transforms import transform_updates
@@ -40,7 +39,7 @@ class UpdateHistory:
         self,
         settings: FirewallSettings,
         channel_map: ChannelMap,
-        canary: Canary | None = None,
+        canary: round_review.Canary | None = None,
         rules: Sequence[GroupRule] = (),
     ) -> None:
         self._channel_map = channel_map
@@ -74,7 +73,7 @@ class UpdateHistory:
         reference = None if known else self.measure(magnitudes_of({MODEL: params})).get(MODEL)
         self.norms.check(norms, reference)
         late = update.round <= round_number
-        check_variances(update, groups, params, self._channel_map, late=late)
+        consistency.check_variances(update, groups, params, self._channel_map, late=late)
         # A sum is tested in place of the updates that lie at a site.
         if self._canary is not None and update.receipt is None:
             alone = ClientUpdate(update.device, update.spec, groups, update.metrics.examples)
@@ -134,7 +133,7 @@ class ClosedRound(NamedTuple):
 
     state: State
     harm: Mapping[str, float]
-    refused: Refusals
+    refused: round_review.Refusals
 
 
 class HarmReview:

@@ -13,9 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.storage.blob_store import BlobStore
-from edge_server.coordinator.validation.contents import UnpackedCache
-from edge_server.coordinator.validation.norms import MODEL, PEAK, STATISTICS
-from edge_server.coordinator.validation.round_review import Canary
+from edge_server.coordinator.validation import contents, norms, round_review
 from edge_server.rounds.events import CheckSum, SumChecked
 from edge_server.strategy.aggregation.accumulator import FINE as UNIT
 from edge_server.strategy.aggregation.accumulator import join_sums
@@ -45,9 +43,9 @@ class SumChecker:
     def __init__(
         self,
         store: BlobStore,
-        unpacked: UnpackedCache,
+        unpacked: contents.UnpackedCache,
         channel_map: ChannelMap,
-        canary: Canary | None = None,
+        canary: round_review.Canary | None = None,
         current: Callable[[], tuple[Arrays, int]] = lambda: ({}, 0),
     ) -> None:
         self._store, self._unpacked, self._channel_map = store, unpacked, channel_map
@@ -82,7 +80,7 @@ class SumChecker:
         return open_sum(path, self._unpacked, self._channel_map)
 
 
-def open_sum(path: Path, unpacked: UnpackedCache, channel_map: ChannelMap) -> Groups:
+def open_sum(path: Path, unpacked: contents.UnpackedCache, channel_map: ChannelMap) -> Groups:
     """The groups of a sum's file; raises `PeerError` if it is none."""
     return read_sum(unpacked.unpacked_path(path, limit=most_sum_bytes(channel_map)), channel_map)
 
@@ -94,8 +92,8 @@ def check_receipts(
     squares: dict[str, float] = defaultdict(float)
     counts = Counter[str]()
     for name, layout in channel_map.parameters.items():
-        kind = STATISTICS if is_statistic(name) else MODEL
-        most = _largest(f"{kind}{PEAK}", weights, updates)
+        kind = norms.STATISTICS if is_statistic(name) else norms.MODEL
+        most = _largest(f"{kind}{norms.PEAK}", weights, updates)
         for start, stop in row_blocks(layout.shape):
             rows = join_sums(*(rows_of(groups[group], name, start, stop) for group in (COARSE, FINE)))
             if rows.size and float(np.abs(rows).max()) > most:

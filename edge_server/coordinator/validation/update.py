@@ -9,20 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.compression import decoding
+from edge_client.compression import decoding, quantization, zstd
 from edge_client.compression.chain import Chain, make_chain
-from edge_client.compression.quantization import BYTE, Int8, largest_byte, row_bytes
 from edge_client.compression.sparse import Sparse, check_sparse, column_type
-from edge_client.compression.zstd import is_compressed
 from edge_client.pruning.slicing import expected_shapes
+from edge_server.coordinator.validation import contents, data_statistics
 from edge_server.coordinator.validation.consistency import check_training, out_of_bounds, wrong_shape
-from edge_server.coordinator.validation.contents import (
-    UnpackedCache,
-    examine,
-    examine_receipt,
-    max_answer_bytes,
-)
-from edge_server.coordinator.validation.data_statistics import examine_statistics
 from edge_server.coordinator.validation.magnitudes import Magnitudes
 from edge_server.security.secure_aggregation.validation import examine_masked
 from edge_server.strategy.aggregation.updates import ClientUpdate, SummedArrays
@@ -65,7 +57,7 @@ def examine_update(
     channel_map: ChannelMap,
     rules: Sequence[GroupRule] = (),
     *,
-    unpacked: UnpackedCache,
+    unpacked: contents.UnpackedCache,
     segments: Sequence[int] = (),
 ) -> Examination:
     """Examine the update at `path`, whose digest has been verified; safe to call concurrently.
@@ -79,20 +71,20 @@ def examine_update(
             examine_masked(update, FileGroups(path), task, segments)
             return Examination()
         if task.statistics is not None:
-            examine_statistics(update, FileGroups(path), task, task.statistics)
+            data_statistics.examine_statistics(update, FileGroups(path), task, task.statistics)
             return Examination()
-        groups = _decode_update(path, task, max_answer_bytes(task, channel_map, rules), unpacked)
-        sizes = examine(update, groups, task, channel_map, rules)
+        groups = _decode_update(path, task, contents.max_answer_bytes(task, channel_map, rules), unpacked)
+        sizes = contents.examine(update, groups, task, channel_map, rules)
         # Opened again: the examined groups may be in memory that the next examination reuses.
         return Examination(groups=ExaminedGroups(path, unpacked), sizes=sizes)
     except PeerError as error:
         return Examination(Reason(error.reason), str(error))
 
 
-def _decode_update(path: Path, task: TrainTask, limit: int, unpacked: UnpackedCache) -> Groups:
+def _decode_update(path: Path, task: TrainTask, limit: int, unpacked: contents.UnpackedCache) -> Groups:
     """The groups of an update that is encoded as its task asks; raises `PeerError` for any other."""
     chain = make_chain(task.uplink)
-    if is_compressed(path) != (chain.pack is not None):
+    if zstd.is_compressed(path) != (chain.pack is not None):
         raise PeerError("the update is not packed as its task asks")
     encoded = unpacked.transient_groups(path, limit=limit)
     len(encoded)  # reads the header: a file that is not a blob of groups is refused first
@@ -108,7 +100,7 @@ def _with_model(groups: Groups) -> Groups:
 class ExaminedGroups(Mapping[str, Arrays]):
     """The groups of an update at `path` that has been examined; the file is opened on first access."""
 
-    def __init__(self, path: Path, unpacked: UnpackedCache) -> None:
+    def __init__(self, path: Path, unpacked: contents.UnpackedCache) -> None:
         self._path, self._unpacked = path, unpacked
 
     @cached_property
@@ -141,7 +133,7 @@ def examine_site_update(
         if task.masking is not None or task.statistics is not None:
             raise wrong_shape("answers to this task are not summed at sites")
         groups = _with_model(FileGroups(path) if path is not None else {})
-        sizes = examine_receipt(update, receipt, groups, task, channel_map, rules)
+        sizes = contents.examine_receipt(update, receipt, groups, task, channel_map, rules)
         return Examination(groups=groups, sizes=sizes)
     except PeerError as error:
         return Examination(Reason(error.reason), str(error))
@@ -176,7 +168,7 @@ def site_update(
 
 
 def client_update(
-    update: Update, path: Path, *, unpacked: UnpackedCache, staleness: int, ratio: float | None
+    update: Update, path: Path, *, unpacked: contents.UnpackedCache, staleness: int, ratio: float | None
 ) -> ClientUpdate:
     """The examined update at `path` with its metrics; its arrays are read from disk on access.
 
@@ -216,9 +208,9 @@ def check_encoding(groups: Groups, chain: Chain, task: TrainTask | None = None) 
         if chain.number is not None and chain.number.scaled:
             _expect(name, kind_of(groups[decoding.SCALES], name), (decoding.SCALE_TYPE, (shapes[name][0],)))
             _check_scales(groups, name)
-        if isinstance(chain.number, Int8):
+        if isinstance(chain.number, quantization.Int8):
             levels, shared = chain.number.levels, chain.digits is not None
-            bounds = (0, largest_byte(levels)) if shared else (-levels, levels)
+            bounds = (0, quantization.largest_byte(levels)) if shared else (-levels, levels)
             _check_codes(groups, name, levels, bounds)
 
 
@@ -266,7 +258,7 @@ def _shape_of_digits(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]
     levels, shape = decoding.digits_of(groups[decoding.DIGITS][name])
     if levels != chain.digits or not decoding.is_coded(shape):
         raise wrong_shape(f"'{name}' has codes of {levels} levels and of the shape {shape} in shared bytes")
-    held = (BYTE, (shape[0], row_bytes(math.prod(shape[1:]), levels)))
+    held = (quantization.BYTE, (shape[0], quantization.row_bytes(math.prod(shape[1:]), levels)))
     _expect(name, kind_of(groups[decoding.MODEL], name), held)
     return shape
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from edge_server.fleet.diagnostics.kept_answers import Diagnostics
-from edge_server.fleet.people.store import People
-from edge_server.fleet.people.values import Actor
+from edge_server.fleet.people import store, values
 from edge_server.fleet.settings.service import ServiceSettings
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
@@ -51,7 +50,7 @@ class Desk:
 
     folder: ServiceFolder
     settings: ServiceSettings
-    people: People
+    people: store.People
     diagnostics: Diagnostics | None = None
 
     def __enter__(self) -> "Desk":
@@ -75,7 +74,7 @@ class Action:
     about: str
     words: str
     fields: tuple[Field, ...]
-    execute: Callable[[Desk, Args, Actor, float], Change]
+    execute: Callable[[Desk, Args, values.Actor, float], Change]
     on_device: bool = False
     grave: bool = False
     recorded: str = ""  # The word of the audit log, if it is not the name

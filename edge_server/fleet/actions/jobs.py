@@ -2,14 +2,11 @@
 
 from typing import Any
 
-from edge_server.config.load import load_config
-from edge_server.config.measures import parse_digits
-from edge_server.config.recipe_files import recipe_names
+from edge_server.config import load, measures, recipe_files
 from edge_server.fleet.actions.action import Args, Change, Desk
 from edge_server.fleet.people.values import Actor
-from edge_server.fleet.queue import changes
+from edge_server.fleet.queue import changes, overview
 from edge_server.fleet.queue.job import RUN, Job, make_job
-from edge_server.fleet.queue.overview import ROLLOUT, rollout_jobs
 from edge_server.fleet.queue.schedule import parse_schedule
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.open import check_signed
@@ -43,7 +40,7 @@ def add_job(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
             raise ConfigError(
                 f"'{word}' is not set from here", remedy="write it into the file, or use the command"
             )
-    config = load_config(place, overrides)
+    config = load.load_config(place, overrides)
     if args["cron"] and args["every"]:
         raise ConfigError("name a cron expression or a distance, not both")
     cron, every, zone = args["cron"] or None, args["every"] or None, args["zone"] or "UTC"
@@ -74,7 +71,7 @@ def start_rollout(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 
 def withdraw(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     version = Registry.existing(desk.folder.registry).version(args["version"])
-    known = rollout_jobs(desk.folder, desk.settings.jobs.at_once, now).get(version.version)
+    known = overview.rollout_jobs(desk.folder, desk.settings.jobs.at_once, now).get(version.version)
     if known is not None and WITHDRAW in known.words:
         raise ConfigError(f"the job {known.name} withdraws {version.version} already")
     job = _rollout(desk, args["job"], actor, now, version.federation, version.version, WITHDRAW)
@@ -86,7 +83,7 @@ def withdraw(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 
 def _rollout(desk: Desk, name: str, actor: Actor, now: float, federation: str, *words: str) -> Job:
     served = desk.settings.federation(federation).name
-    return _make(desk, name, actor, now, action=ROLLOUT, words=words, federation=served, asked=1)
+    return _make(desk, name, actor, now, action=overview.ROLLOUT, words=words, federation=served, asked=1)
 
 
 def _make(desk: Desk, name: str, actor: Actor, now: float, **fields: Any) -> Job:
@@ -102,12 +99,12 @@ def _federation_file(desk: Desk, source: str) -> str:
     path = (folder / source).resolve()
     if path.is_relative_to(folder) and path.is_file():
         return str(path)
-    if source not in recipe_names():
+    if source not in recipe_files.recipe_names():
         raise ConfigError(f"there is no recipe '{source}', and no such file in the service's folder {folder}")
     return source
 
 
 def _count(text: str) -> int:
-    if (count := parse_digits(text)) is None:
+    if (count := measures.parse_digits(text)) is None:
         raise ConfigError(f"'{text}' is not a number of devices")
     return count

@@ -1,9 +1,7 @@
 """Actions on users and tokens."""
 
 from edge_server.fleet.actions.action import Args, Change, Desk
-from edge_server.fleet.people import passwords
-from edge_server.fleet.people.lockout import USER_RULES
-from edge_server.fleet.people.login import USER
+from edge_server.fleet.people import lockout, login, passwords
 from edge_server.fleet.people.values import Actor, ApiToken, Role, User
 from schemas.base import is_name
 from schemas.errors import ConfigError, nearest
@@ -58,20 +56,20 @@ def set_own_password(desk: Desk, args: Args, actor: Actor, now: float) -> Change
     if kind != "user":
         raise ConfigError("a token has no password")
     user = _find_user(desk, name)
-    wait = desk.people.begin_attempt([(USER, user.name, USER_RULES)], now)
+    wait = desk.people.begin_attempt([(login.USER, user.name, lockout.USER_RULES)], now)
     if wait > 0:
         raise ConfigError("too many wrong passwords", remedy=f"try again in {wait:.0f} s")
     if not passwords.is_password(args["old_password"], user.password_hash):
         raise ConfigError("the old password is wrong")
     _set_password(desk, user, args["password"])
-    desk.people.forget_failures(USER, user.name)
+    desk.people.forget_failures(login.USER, user.name)
     return Change(user.name, said="your password is changed: log in with it")
 
 
 def unlock_user(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     user = _find_user(desk, args["user"])
-    count = desk.people.failures(USER, user.name).count
-    desk.people.forget_failures(USER, user.name)
+    count = desk.people.failures(login.USER, user.name).count
+    desk.people.forget_failures(login.USER, user.name)
     return Change(user.name, {"failed": count}, {"failed": 0}, f"{user.name} may log in again")
 
 

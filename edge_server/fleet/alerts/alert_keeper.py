@@ -5,14 +5,11 @@ import queue
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from edge_server.fleet.alerts.delivery import Deliver, Deliveries, DeliveryError
-from edge_server.fleet.alerts.incidents import IncidentReader
-from edge_server.fleet.alerts.machine import Plan, step
+from edge_server.fleet.alerts import delivery, incidents, machine, store
 from edge_server.fleet.alerts.receivers.home_assistant import Publish, Unresolved, home_assistant
 from edge_server.fleet.alerts.receivers.http_post import alertmanager, webhook
 from edge_server.fleet.alerts.receivers.mail import mail
 from edge_server.fleet.alerts.rules import Facts, evaluate, gather
-from edge_server.fleet.alerts.store import AlertStore
 from edge_server.fleet.part import Part, Retain, ServiceContext
 from edge_server.fleet.settings import alerts
 from edge_server.storage.inventory.inventory import DeviceReader
@@ -25,7 +22,7 @@ def build_receivers(
     *,
     federation: str = "",
     unresolved: Unresolved = frozenset,
-) -> Mapping[str, Deliver]:
+) -> Mapping[str, delivery.Deliver]:
     """Every receiver by name; `unresolved` returns the alerts that are. Raises `ConfigError` for a
     secret that cannot be read.
     """
@@ -46,7 +43,7 @@ def build_receiver(
     rules: Sequence[str],
     federation: str = "",
     unresolved: Unresolved = frozenset,
-) -> Deliver:
+) -> delivery.Deliver:
     """One receiver; files are relative to `folder`, and `publish` is for those on the broker."""
     match receiver:
         case alerts.WebhookReceiver():
@@ -88,7 +85,7 @@ class RetainedMessages:
     def publish(self, federation: str, topic: str, payload: bytes) -> None:
         """Hand a message over, from any thread; raises `DeliveryError` without a connection."""
         if federation not in self._connected:
-            raise DeliveryError(f"federation {federation}: there is no connection to its broker")
+            raise delivery.DeliveryError(f"federation {federation}: there is no connection to its broker")
         self._waiting.put((federation, topic, payload))
         self._wake()
 
@@ -108,10 +105,10 @@ class AlertKeeper(Part):
         self._reader = DeviceReader(context.inventory)
         self._rules = settings.parsed_rules()
         self._resend = resend_seconds(settings)
-        self._store = AlertStore(context.folder.alerts)
+        self._store = store.AlertStore(context.folder.alerts)
         self._store.keep_receivers(settings.receivers)
         self._alerts = self._store.alerts()
-        self._incidents = IncidentReader(
+        self._incidents = incidents.IncidentReader(
             context.folder, horizon_s=max((rule.within_s for rule in self._rules), default=0.0)
         )
         self._messages = RetainedMessages(context)
@@ -122,7 +119,7 @@ class AlertKeeper(Part):
             federation=next(iter(names), ""),
             unresolved=self._store.alerts,
         )
-        self._deliveries = Deliveries(receivers, self._store)
+        self._deliveries = delivery.Deliveries(receivers, self._store)
         self._deliveries.start()
         self._federations = frozenset(names)
         self._connected: dict[str, float] = {}
@@ -151,7 +148,7 @@ class AlertKeeper(Part):
         self._store.close()
 
     def _evaluate(self, now: float) -> None:
-        plan = Plan(
+        plan = machine.Plan(
             {rule.name: rule for rule in self._rules},
             self._resend,
             silences=self._store.silences(now),
@@ -160,7 +157,7 @@ class AlertKeeper(Part):
             page=self._page,
         )
         found = evaluate(self._rules, self._facts(now), now)
-        after = step(self._alerts, found, plan, now)
+        after = machine.step(self._alerts, found, plan, now)
         self._store.save(self._alerts, after.alerts, after.notifications, now=now)
         self._alerts = dict(after.alerts)
         if after.notifications:

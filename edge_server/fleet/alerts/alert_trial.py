@@ -3,9 +3,8 @@
 import queue
 import time
 
+from edge_client.transport import link_events, mqtt_client
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.link_events import Confirmed, Inbox, LinkDown, LinkUp
-from edge_client.transport.mqtt_client import Link
 from edge_server.fleet.alerts.alert_keeper import build_receiver
 from edge_server.fleet.alerts.delivery import DeliveryError
 from edge_server.fleet.alerts.message import trial_notification
@@ -35,8 +34,8 @@ def try_receiver(folder: ServiceFolder, settings: ServiceSettings, name: str, *,
 
 def publish_retained(address: BrokerAddress, client_id: str, topic: str, payload: bytes) -> None:
     """Connect, publish one retained message, and wait until the broker has it; raises `DeliveryError`."""
-    inbox: Inbox = queue.SimpleQueue()
-    link = Link(address, inbox, client_id=client_id, filters=())
+    inbox: link_events.Inbox = queue.SimpleQueue()
+    link = mqtt_client.Link(address, inbox, client_id=client_id, filters=())
     link.open()
     try:
         _wait_for_link(link, inbox, address)
@@ -45,13 +44,13 @@ def publish_retained(address: BrokerAddress, client_id: str, topic: str, payload
         link.close()
     while not inbox.empty():
         event = inbox.get()
-        if isinstance(event, Confirmed):
+        if isinstance(event, link_events.Confirmed):
             link.handle(event)
     if link.outgoing:
         raise DeliveryError(f"{address}: the broker did not confirm the message: check its access rules")
 
 
-def _wait_for_link(link: Link, inbox: Inbox, address: BrokerAddress) -> None:
+def _wait_for_link(link: mqtt_client.Link, inbox: link_events.Inbox, address: BrokerAddress) -> None:
     until, why = time.monotonic() + PATIENCE_S, "no answer"
     while (left := until - time.monotonic()) > 0:
         try:
@@ -59,9 +58,9 @@ def _wait_for_link(link: Link, inbox: Inbox, address: BrokerAddress) -> None:
         except queue.Empty:
             break
         link.handle(event)
-        if isinstance(event, LinkUp):
+        if isinstance(event, link_events.LinkUp):
             return
-        if isinstance(event, LinkDown) and not event.downgrade:
+        if isinstance(event, link_events.LinkDown) and not event.downgrade:
             why = event.reason
             break
     raise DeliveryError(f"{address}: cannot be reached: {why}; check [[federations]] broker")

@@ -23,8 +23,7 @@ from edge_server.rounds.event_entry import EventKind
 from edge_server.storage.event_list.file import EventRow, read_events
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
-from schemas.messages import ModelReport
-from schemas.messages.rollout import FINAL
+from schemas.messages import ModelReport, rollout
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +150,7 @@ def _trials(rows: Iterable[tuple[str, str, float, str, str]]) -> Iterator[Incide
         except ValidationError:
             continue
         lost = accuracy_lost(report)
-        if report.stage in FINAL and lost is not None:
+        if report.stage in rollout.FINAL and lost is not None:
             words = _trial_text(report, version)
             yield Incident(at, IncidentKind.TRIAL, federation, device, words, lost=lost)
 

@@ -16,10 +16,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from edge_server.fleet.backup import steady_files
+from edge_server.fleet.backup import sealing, steady_files
 from edge_server.fleet.backup.archive import ArchiveWriter
 from edge_server.fleet.backup.manifest import SavedFile, SavedFolder, SavedLink
-from edge_server.fleet.backup.sealing import Sealer
 from schemas.errors import ConfigError
 
 JOURNAL = "journal.sqlite"
@@ -98,7 +97,7 @@ class Collector:
     def __init__(
         self,
         archive: ArchiveWriter,
-        sealer: Sealer | None,
+        sealer: sealing.Sealer | None,
         work: Path,
         report: Report,
         sealed: frozenset[Path] = frozenset(),

@@ -13,13 +13,11 @@ from pathlib import Path
 
 from edge_client.security.identity.private_files import private_folder
 from edge_client.storage.atomic_files import written_aside
+from edge_server.fleet.backup import collecting, sealing, steady_files
 from edge_server.fleet.backup.archive import ArchiveWriter, owner_file
 from edge_server.fleet.backup.chain import Chain
-from edge_server.fleet.backup.collecting import LOCK, Collector, Report
 from edge_server.fleet.backup.manifest import BackupManifest, Parent, SavedRoot
-from edge_server.fleet.backup.sealing import Sealer
 from edge_server.fleet.backup.sources import Sources
-from edge_server.fleet.backup.steady_files import is_running
 from schemas.errors import ConfigError
 
 SUFFIX = ".backup"  # Usual end of a backup's name
@@ -38,9 +36,9 @@ def make_backup(
     path: Path,
     sources: Sources,
     *,
-    sealer: Sealer | None,
+    sealer: sealing.Sealer | None,
     since: Path | None = None,
-    report: Report = lambda line: None,
+    report: collecting.Report = lambda line: None,
     now: float | None = None,
 ) -> MadeBackup:
     """Write a backup to a new file; everything may go on meanwhile. Raises `ConfigError`.
@@ -57,7 +55,7 @@ def make_backup(
         written_aside(path, opened=owner_file) as file,
         ArchiveWriter(file, known) as archive,
     ):
-        collector = Collector(archive, sealer, work, report, sources.sealed_folders)
+        collector = collecting.Collector(archive, sealer, work, report, sources.sealed_folders)
         for root in roots:
             _add(collector, root)
         manifest = BackupManifest(
@@ -89,7 +87,7 @@ def remove_left(path: Path) -> None:
     names = {*path.parent.glob(f".{path.name}.*"), *path.parent.glob(f".*{SUFFIX}.*")}
     for left in names:
         number = left.stem.rpartition(".")[2]
-        if not number.isdigit() or is_running(number):
+        if not number.isdigit() or steady_files.is_running(number):
             continue
         if left.name.endswith(WORK):
             shutil.rmtree(left, ignore_errors=True)
@@ -97,7 +95,7 @@ def remove_left(path: Path) -> None:
             left.unlink(missing_ok=True)
 
 
-def _add(collector: Collector, root: SavedRoot) -> None:
+def _add(collector: collecting.Collector, root: SavedRoot) -> None:
     origin = Path(root.origin)
     if root.kind in ("key", "file"):
         collector.add_file(origin, root.path, secret=root.kind == "key")
@@ -110,7 +108,7 @@ def _add(collector: Collector, root: SavedRoot) -> None:
 def _hold_lock(authority: Path) -> Iterator[None]:
     """Keep other processes from changing an authority meanwhile, if this user may."""
     try:
-        file = (authority / LOCK).open("a")
+        file = (authority / collecting.LOCK).open("a")
     except OSError:
         yield
         return

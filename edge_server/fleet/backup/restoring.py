@@ -12,12 +12,9 @@ from pathlib import Path
 
 from edge_client.security.identity.private_files import OWNER_FILE, OWNER_FOLDER
 from edge_client.storage.atomic_files import sync
-from edge_server.fleet.backup.archive import owner_file
+from edge_server.fleet.backup import archive, collecting, sealing, steady_files
 from edge_server.fleet.backup.chain import Chain
-from edge_server.fleet.backup.collecting import JOURNAL, LOCK, REPORT_EVERY_BYTES, Report, is_run, progress_of
 from edge_server.fleet.backup.manifest import BackupManifest, SavedFile
-from edge_server.fleet.backup.sealing import Sealer
-from edge_server.fleet.backup.steady_files import is_sqlite
 from edge_server.storage import audit_log
 from edge_server.storage.journal import Journal
 from edge_server.storage.service_folder import ServiceFolder
@@ -28,8 +25,8 @@ def restore_backup(
     chain: Chain,
     target: Path,
     *,
-    sealer: Sealer | None,
-    report: Report = lambda line: None,
+    sealer: sealing.Sealer | None,
+    report: collecting.Report = lambda line: None,
     noted_as: str = "",
     now: float | None = None,
 ) -> tuple[Path, ...]:
@@ -59,7 +56,7 @@ def check_target(target: Path) -> None:
         return
     if not target.is_dir():
         raise ConfigError(f"{target} is not a folder", remedy="name a new one")
-    for lock in (target / LOCK, *target.glob(f"runs/*/{LOCK}")):
+    for lock in (target / collecting.LOCK, *target.glob(f"runs/*/{collecting.LOCK}")):
         if _is_held(lock):
             raise ConfigError(
                 f"{lock.parent} is in use: a server runs there",
@@ -79,9 +76,9 @@ def _check_room(folder: Path, manifest: BackupManifest) -> None:
         )
 
 
-def sealer_of(manifest: BackupManifest, passphrase: str) -> Sealer | None:
+def sealer_of(manifest: BackupManifest, passphrase: str) -> sealing.Sealer | None:
     """What opens the backup's keys; raises `ConfigError` for another passphrase."""
-    return None if manifest.seal is None else Sealer.of(manifest.seal, passphrase)
+    return None if manifest.seal is None else sealing.Sealer.of(manifest.seal, passphrase)
 
 
 def _is_held(lock: Path) -> bool:
@@ -130,7 +127,7 @@ def _empty(folder: Path) -> None:
             path.unlink()
 
 
-def write_files(chain: Chain, aside: Path, sealer: Sealer | None, report: Report) -> None:
+def write_files(chain: Chain, aside: Path, sealer: sealing.Sealer | None, report: collecting.Report) -> None:
     manifest, written = chain.manifest, 0
     for folder in manifest.folders:
         (aside / folder.path).mkdir(parents=True, exist_ok=True)
@@ -141,7 +138,7 @@ def write_files(chain: Chain, aside: Path, sealer: Sealer | None, report: Report
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(chain, file, path, sealer)
         before, written = written, written + file.size
-        if before // REPORT_EVERY_BYTES < written // REPORT_EVERY_BYTES:
+        if before // collecting.REPORT_EVERY_BYTES < written // collecting.REPORT_EVERY_BYTES:
             report(f"restored {written / 2**30:.0f} GiB")
     for link in manifest.links:
         (aside / link.path).symlink_to(link.target)
@@ -149,16 +146,16 @@ def write_files(chain: Chain, aside: Path, sealer: Sealer | None, report: Report
         (aside / folder.path).chmod(folder.mode | 0o700)
 
 
-def write_file(chain: Chain, file: SavedFile, path: Path, sealer: Sealer | None) -> None:
+def write_file(chain: Chain, file: SavedFile, path: Path, sealer: sealing.Sealer | None) -> None:
     if file.sealed:
         assert sealer is not None
         sealed = io.BytesIO()
         chain.copy_to(file, sealed)
-        with owner_file(path) as plain:
+        with archive.owner_file(path) as plain:
             plain.write(sealer.open_sealed(sealed.getvalue(), file.path))
         path.chmod(OWNER_FILE)
     else:
-        with owner_file(path) as plain:
+        with archive.owner_file(path) as plain:
             chain.copy_to(file, plain)
         path.chmod(file.mode)
     os.utime(path, ns=(file.mtime, file.mtime))
@@ -178,7 +175,7 @@ def _note(manifest: BackupManifest, aside: Path, name: str) -> None:
 
 def _runs(folder: Path) -> Iterator[Path]:
     for path, folders, _ in os.walk(folder):
-        if is_run(Path(path)):
+        if collecting.is_run(Path(path)):
             folders.clear()
             yield Path(path)
 
@@ -205,10 +202,10 @@ def mark_restored(run: Path, now: float) -> bool:
     Plannings go on from `now`, in seconds since 1970: a server plans less than one round a second, so that
     a later restore of the same backup has later numbers.
     """
-    path = run / JOURNAL
-    if not is_sqlite(path) or (run / "summary.json").exists():
+    path = run / collecting.JOURNAL
+    if not steady_files.is_sqlite(path) or (run / "summary.json").exists():
         return False
-    last = progress_of(path).attempt
+    last = collecting.progress_of(path).attempt
     if not last:
         return False
     with closing(Journal(path)) as journal:

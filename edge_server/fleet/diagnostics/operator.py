@@ -14,9 +14,8 @@ from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDow
 from edge_server.fleet.diagnostics import inquiry as machine
 from edge_server.fleet.diagnostics.inquiry import Inquired, Inquiry, Terms
 from edge_server.transport.broker_connection import BrokerConnection, check_sender
-from schemas import messages
+from schemas import messages, selectors
 from schemas.errors import EdgeError, PeerError
-from schemas.selectors import Where, selectable
 from schemas.topics import Channel, DeviceTopic, SiteTopic, device_topic, operator_filters
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ class Selection:
     """
 
     names: tuple[str, ...] = ()
-    where: Where | None = None
+    where: selectors.Where | None = None
     own_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
@@ -53,7 +52,7 @@ class Selection:
 
     def _labels(self, birth: messages.Birth, site: str) -> dict[str, str]:
         labels = {**birth.labels, **self.own_labels.get(birth.device, {})}
-        return selectable(labels, device=birth.device, federation=birth.federation, site=site)
+        return selectors.selectable(labels, device=birth.device, federation=birth.federation, site=site)
 
 
 Begun = Callable[[tuple[str, ...]], None]  # Called with the chosen devices before the first is asked

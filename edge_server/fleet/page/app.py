@@ -13,8 +13,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from edge_server.fleet.page.device_rows import Json
-from edge_server.fleet.page.guard import PageGuard, Visitor
+from edge_server.fleet.page import device_rows, guard
 from edge_server.fleet.page.login_routes import DONE, LoginRoutes, PageParts, json_object
 from edge_server.fleet.people.values import NotAllowed, check_role
 from edge_server.observability.dashboard.answers import error_of, json_answer, on_http_error
@@ -25,7 +24,7 @@ log = logging.getLogger(__name__)
 
 ASSETS = Path(__file__).with_name("assets")
 NOT_KNOWN = "log in first, or send a token: Authorization: Bearer TOKEN"
-Answer = Callable[[Request, Visitor], Json | None]
+Answer = Callable[[Request, guard.Visitor], device_rows.Json | None]
 
 
 def make_app(parts: PageParts) -> ASGIApp:
@@ -52,7 +51,7 @@ def make_app(parts: PageParts) -> ASGIApp:
         exception_handlers={HTTPException: on_http_error, EdgeError: _edge_error, Exception: _fault},
     )
     settings = parts.reception.settings
-    return PageGuard(app, parts.access, parts.reception.cookie, settings.url, settings.is_protected)
+    return guard.PageGuard(app, parts.access, parts.reception.cookie, settings.url, settings.is_protected)
 
 
 class Api:
@@ -90,14 +89,14 @@ class Api:
             return error_of(400, "the arguments of an action are a JSON object of texts")
         return await run_in_threadpool(self._act, request, given)
 
-    def _act(self, request: Request, given: Json) -> Response:
+    def _act(self, request: Request, given: device_rows.Json) -> Response:
         visitor = self._changing(request)
         if isinstance(visitor, Response):
             return visitor
         name = request.path_params["name"]
         return json_answer(self._actions.perform(name, given, visitor.actor, self._clock()))
 
-    def _changing(self, request: Request) -> Visitor | Response:
+    def _changing(self, request: Request) -> guard.Visitor | Response:
         """Who changes something, or why the request is refused."""
         visitor = self._reception.visitor(request, self._clock())
         if visitor is None:
@@ -106,23 +105,23 @@ class Api:
             return error_of(403, "the change has not the change token of its session: load the page again")
         return visitor
 
-    def devices(self, request: Request, visitor: Visitor) -> Json:
+    def devices(self, request: Request, visitor: guard.Visitor) -> device_rows.Json:
         return self._lists.devices(dict(request.query_params), visitor.actor, self._clock())
 
-    def device(self, request: Request, visitor: Visitor) -> Json | None:
+    def device(self, request: Request, visitor: guard.Visitor) -> device_rows.Json | None:
         federation, device = request.path_params["federation"], request.path_params["device"]
         return self._lists.device(federation, device, visitor.actor, self._clock())
 
-    def job(self, request: Request, visitor: Visitor) -> Json | None:
+    def job(self, request: Request, visitor: guard.Visitor) -> device_rows.Json | None:
         return self._lists.job(request.path_params["job"], visitor.actor, self._clock())
 
-    def audit(self, request: Request, visitor: Visitor) -> Json:
+    def audit(self, request: Request, visitor: guard.Visitor) -> device_rows.Json:
         return self._lists.audit(dict(request.query_params))
 
-    def users(self, request: Request, visitor: Visitor) -> Json:
+    def users(self, request: Request, visitor: guard.Visitor) -> device_rows.Json:
         return self._lists.users(self._clock())
 
-    def other(self, request: Request, visitor: Visitor) -> Json:
+    def other(self, request: Request, visitor: guard.Visitor) -> device_rows.Json:
         return self._lists.other(request.url.path.rpartition("/")[2], self._clock())
 
 

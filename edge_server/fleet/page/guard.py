@@ -7,11 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from edge_client.system.bounded_listener import counted_address
-from edge_server.fleet.people.lockout import foreign_because
-from edge_server.fleet.people.login import actor_of_session, actor_of_token
-from edge_server.fleet.people.passwords import is_change_token
-from edge_server.fleet.people.store import People
-from edge_server.fleet.people.values import Actor, SessionLengths
+from edge_server.fleet.people import lockout, login, passwords, store, values
 from edge_server.fleet.settings.page import PageSettings
 from edge_server.observability.dashboard.access import HEADERS, Guard
 from edge_server.observability.dashboard.answers import error_of
@@ -23,7 +19,7 @@ CHANGE_HEADER = "x-edge-change"  # Header with the change token of the session
 class Visitor:
     """Somebody who is known; `session_id` is empty for a token."""
 
-    actor: Actor
+    actor: values.Actor
     session_id: str = ""
 
 
@@ -31,13 +27,13 @@ class Visitor:
 class Reception:
     """Recognises visitors, and hands out cookies; `port` tells the cookies of several services apart."""
 
-    people: People
+    people: store.People
     settings: PageSettings
     port: int
 
     @property
-    def lengths(self) -> SessionLengths:
-        return SessionLengths(self.settings.idle_s, self.settings.longest_s)
+    def lengths(self) -> values.SessionLengths:
+        return values.SessionLengths(self.settings.idle_s, self.settings.longest_s)
 
     @property
     def cookie(self) -> str:
@@ -48,18 +44,18 @@ class Reception:
         """Who sends the request; a token counts before a cookie."""
         kind, _, secret = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
-            actor = actor_of_token(self.people, secret.strip(), now)
+            actor = login.actor_of_token(self.people, secret.strip(), now)
             return Visitor(actor) if actor else None
         session_id = request.cookies.get(self.cookie, "")
         if not session_id:
             return None
-        actor = actor_of_session(self.people, session_id, self.lengths, now)
+        actor = login.actor_of_session(self.people, session_id, self.lengths, now)
         return Visitor(actor, session_id) if actor else None
 
     def may_change(self, request: Request, visitor: Visitor) -> bool:
         """Whether a change carries its session's change token; a token's request has no cookie to abuse."""
         shown = request.headers.get(CHANGE_HEADER, "")
-        return not visitor.session_id or is_change_token(shown, visitor.session_id)
+        return not visitor.session_id or passwords.is_change_token(shown, visitor.session_id)
 
     def address(self, request: Request) -> str:
         """The address that failed logins are counted for; a known proxy names the one before it."""
@@ -114,7 +110,7 @@ class PageGuard(Guard):
 
     def _refused_change(self, request: Request, host: str) -> Response | None:
         headers = request.headers
-        why = foreign_because(
+        why = lockout.foreign_because(
             origin=headers.get("origin"),
             host=host,
             fetch_site=headers.get("sec-fetch-site", ""),

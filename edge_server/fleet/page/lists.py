@@ -14,14 +14,12 @@ from edge_server.fleet.alerts.alert import Acknowledgement, Alert, Silence
 from edge_server.fleet.alerts.rules import Key
 from edge_server.fleet.alerts.store import AlertStore
 from edge_server.fleet.page.device_rows import Json, device_detail, device_page, parse_query
-from edge_server.fleet.people.lockout import USER_RULES, wait_s
-from edge_server.fleet.people.login import USER
+from edge_server.fleet.people import lockout, login
 from edge_server.fleet.people.store import People
 from edge_server.fleet.people.values import Actor, User, may
+from edge_server.fleet.queue import log_reader, supervisor
 from edge_server.fleet.queue.job import RUN
-from edge_server.fleet.queue.log_reader import last_lines
 from edge_server.fleet.queue.overview import JobOverview, read_overviews, rollout_jobs
-from edge_server.fleet.queue.supervisor import LOG
 from edge_server.observability.dashboard.rollout_view import device_rollouts, every_rollout
 from edge_server.releases.registry.registry import FILE, Registry
 from edge_server.storage.audit_log import AuditEntry
@@ -55,7 +53,7 @@ def job_detail(folder: ServiceFolder, name: str, at_once: int, now: float, *, wi
         "missed": overview.missed,
         "runs": runs,
         "log_of": newest,
-        "log": last_lines(folder.runs / newest / LOG, MAX_LINES) if newest else [],
+        "log": log_reader.last_lines(folder.runs / newest / supervisor.LOG, MAX_LINES) if newest else [],
     }
 
 
@@ -229,7 +227,7 @@ class FolderLists:
         return {**self._others[name](now), "now": now}
 
     def _user(self, user: User, now: float) -> Json:
-        locked_s = wait_s(self._people.failures(USER, user.name), USER_RULES, now)
+        locked_s = lockout.wait_s(self._people.failures(login.USER, user.name), lockout.USER_RULES, now)
         about = {"user": user.name, "role": user.role, "kind": user.kind, "made_at": user.made_at}
         return {**about, "locked_s": locked_s}
 

@@ -13,14 +13,12 @@ from edge_client.transport.broker_address import is_loopback
 from edge_server.fleet.actions.action import Desk
 from edge_server.fleet.diagnostics.kept_answers import Diagnostics
 from edge_server.fleet.diagnostics.remote_part import RemotePart
+from edge_server.fleet.page import guard, login_routes
 from edge_server.fleet.page.app import make_app
-from edge_server.fleet.page.guard import Reception
 from edge_server.fleet.page.lists import FolderLists
-from edge_server.fleet.page.login_routes import DONE, PageParts
 from edge_server.fleet.page.page_actions import PageActions
 from edge_server.fleet.part import Part, ServiceContext
-from edge_server.fleet.people.openid import OpenIdProvider
-from edge_server.fleet.people.store import People
+from edge_server.fleet.people import openid, store
 from edge_server.fleet.settings.page import PORT, PageSettings
 from edge_server.observability.dashboard.access import access_of
 from edge_server.observability.dashboard.bind_address import HOST, listening_socket, resolve_host, url_of
@@ -38,7 +36,7 @@ class PagePart(Part):
 
     def __init__(self, context: ServiceContext, remote: RemotePart) -> None:
         self._settings = context.settings.page
-        self._people = People(context.folder.people)
+        self._people = store.People(context.folder.people)
         diagnostics = Diagnostics(remote.request)
         self._desk = Desk(context.folder, context.settings, self._people, diagnostics)
         self._lists = FolderLists(
@@ -101,7 +99,7 @@ class ServedPage:
 
 @contextmanager
 def serve_page(
-    settings: PageSettings, people: People, *, lists: FolderLists, actions: PageActions, setup: str
+    settings: PageSettings, people: store.People, *, lists: FolderLists, actions: PageActions, setup: str
 ) -> Iterator[ServedPage]:
     """Serve the page until the block ends. Raises `ConfigError` for an unusable address or certificate."""
     tls = _checked_tls(settings)
@@ -117,25 +115,25 @@ def serve_page(
     port = bound.getsockname()[1]
     url = url_of(host, port).replace("http://", "https://" if tls else "http://")
     access = access_of(host, port, None, bound=address, also=settings.url)
-    reception = Reception(people, settings, port)
-    app = make_app(PageParts(reception, actions, lists, access, _provider(settings), setup))
+    reception = guard.Reception(people, settings, port)
+    app = make_app(login_routes.PageParts(reception, actions, lists, access, _provider(settings), setup))
     with serving(app, bound, url=url, name="page", tls=tls, proxies=settings.proxies):
         yield ServedPage(settings.url or url, (address, port))
 
 
-def page_host(settings: PageSettings, people: People) -> str:
+def page_host(settings: PageSettings, people: store.People) -> str:
     """Where to listen: without any user, this machine only."""
     return settings.host if has_users(settings, people) or is_loopback(settings.host) else HOST
 
 
-def has_users(settings: PageSettings, people: People) -> bool:
+def has_users(settings: PageSettings, people: store.People) -> bool:
     return settings.oidc is not None or bool(people.users())
 
 
-def _provider(settings: PageSettings) -> OpenIdProvider | None:
+def _provider(settings: PageSettings) -> openid.OpenIdProvider | None:
     if settings.oidc is None or settings.url is None:
         return None
-    return OpenIdProvider(settings.oidc, settings.url.rstrip("/") + DONE)
+    return openid.OpenIdProvider(settings.oidc, settings.url.rstrip("/") + login_routes.DONE)
 
 
 def _checked_tls(settings: PageSettings) -> TlsPair | None:

@@ -16,13 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_server.fleet.part import Heard, Part, ServiceContext
-from edge_server.fleet.queue import state, supervisor
+from edge_server.fleet.queue import job_actions, journal, log_reader, overview, state, supervisor
 from edge_server.fleet.queue.job import JobRun
-from edge_server.fleet.queue.job_actions import ACTIONS, command_of
-from edge_server.fleet.queue.journal import JobJournal
-from edge_server.fleet.queue.log_reader import last_line
 from edge_server.fleet.queue.machine import BAD_USAGE, FAILED, INTERRUPTED, SUSPENDED, step
-from edge_server.fleet.queue.overview import devices_of_jobs
 from edge_server.fleet.queue.supervisor import LOCK, LOG, OUTCOME, started_at
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
@@ -142,7 +138,7 @@ class JobsPart(Part):
         self._context = context
         # Jobs have working directories of their own.
         self._folder = ServiceFolder(context.folder.path.resolve())
-        self._journal = JobJournal(self._folder.jobs)
+        self._journal = journal.JobJournal(self._folder.jobs)
         self._processes = JobProcesses(self._folder.runs)
         self._make_command = make_command or self._command
         rules = context.settings.jobs
@@ -178,8 +174,8 @@ class JobsPart(Part):
             outcome = self._processes.outcome(run.name, run.attempt)
             if outcome is not None:
                 folder = self._folder.runs / run.name
-                over = ACTIONS[self.queue.jobs[run.job].action].is_over(folder)
-                said = last_line(folder / LOG)
+                over = job_actions.ACTIONS[self.queue.jobs[run.job].action].is_over(folder)
+                said = log_reader.last_line(folder / LOG)
                 self._apply(state.RunEnded(run.name, run.attempt, outcome.code, over, said), now)
 
     def _look_at_devices(self, now: float) -> None:
@@ -188,7 +184,7 @@ class JobsPart(Part):
         changed = self._fleet_changed or version != self._inventory_version
         depends = any(not run.over for run in self.queue.runs.values())
         if depends and not 0 <= now - self._fleet_at < (CHANGED_FLEET_EVERY_S if changed else FLEET_EVERY_S):
-            self._fleet = devices_of_jobs(self._context.inventory, self.queue.jobs.values())
+            self._fleet = overview.devices_of_jobs(self._context.inventory, self.queue.jobs.values())
             self._fleet_at, self._fleet_changed, self._inventory_version = now, False, version
 
     def _apply(self, event: state.Event, now: float) -> None:
@@ -237,7 +233,7 @@ class JobsPart(Part):
     def _command(self, command: state.StartRun) -> list[str]:
         served = self._context.settings.federation(command.job.federation)
         run = self._folder.runs / command.run.name
-        return command_of(command.job, run, self._folder, served)
+        return job_actions.command_of(command.job, run, self._folder, served)
 
     def _on_change(self, run: JobRun) -> None:
         log.info("job %s: run %s is %s%s", run.job, run.name, run.phase, f": {run.why}" if run.why else "")

@@ -13,9 +13,8 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from edge_server.fleet.queue import state
+from edge_server.fleet.queue import schedule, state
 from edge_server.fleet.queue.job import Job, JobRun, RunPhase, Wanted, run_name
-from edge_server.fleet.queue.schedule import next_time
 from edge_server.fleet.queue.turns import NO_DEVICES, Turns, take_turns
 
 
@@ -88,14 +87,14 @@ def _follow_schedule(queue: state.Queue, job: Job, now: float) -> state.Queue:
     """Follow a job's schedule and its requests; of times that were missed, one run comes of all."""
     progress = queue.progress.get(job.name) or state.JobProgress(since=-1.0)
     if progress.since != job.since:
-        first = None if job.schedule is None else next_time(job.schedule, job.since, since=job.since)
+        first = None if job.schedule is None else schedule.next_time(job.schedule, job.since, since=job.since)
         progress = progress.model_copy(update={"since": job.since, "next_at": first})
     if job.wanted is not Wanted.ACTIVE:
         return queue.with_progress(job.name, progress)
     if job.asked > progress.answered:
         queue, progress = _answer_request(queue, job, progress, now)
     if job.schedule is not None and progress.next_at is not None and progress.next_at <= now:
-        following = next_time(job.schedule, now, since=job.since)
+        following = schedule.next_time(job.schedule, now, since=job.since)
         queue, progress = _came_due(queue, job, progress, progress.next_at, following)
     return queue.with_progress(job.name, progress)
 

@@ -4,11 +4,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
+from edge_server.fleet.queue import schedule, turns
 from edge_server.fleet.queue.job import Job, JobRun, Wanted
 from edge_server.fleet.queue.journal import JobJournal
-from edge_server.fleet.queue.schedule import next_time
 from edge_server.fleet.queue.state import DevicesOfJob, JobProgress, Queue, QueueRules
-from edge_server.fleet.queue.turns import take_turns
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.inventory.records import InventoryDevice
 from edge_server.storage.service_folder import ServiceFolder
@@ -50,7 +49,7 @@ def read_overviews(folder: ServiceFolder, *, at_once: int, now: float) -> dict[s
     with closing(JobJournal(folder.jobs)) as journal, closing(Inventory(folder.inventory)) as inventory:
         queue = journal.load_queue(QueueRules(at_once=at_once))
         fleet = devices_of_jobs(inventory, queue.jobs.values())
-        reasons = take_turns(queue, fleet, now).reasons
+        reasons = turns.take_turns(queue, fleet, now).reasons
         return {
             name: JobOverview(
                 job=job,
@@ -78,7 +77,7 @@ def next_at(job: Job, progress: JobProgress | None) -> float | None:
         return None
     if progress is not None and progress.since == job.since:
         return progress.next_at
-    return next_time(job.schedule, job.since, since=job.since)
+    return schedule.next_time(job.schedule, job.since, since=job.since)
 
 
 def _state(queue: Queue, job: Job) -> str:

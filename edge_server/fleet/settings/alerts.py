@@ -15,8 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from edge_server.config.measures import parse_duration
-from edge_server.config.object_store import PREFIX_PATTERN
+from edge_server.config import measures, object_store
 from edge_server.fleet.settings.alert_kinds import RULE_KINDS, Rule, Severity
 from schemas.base import Name, Settings
 from schemas.errors import ConfigError, nearest
@@ -28,7 +27,7 @@ def _seconds(value: object) -> object:
     if isinstance(value, bool | int | float):
         raise ValueError(f'\'{value}\' has no unit: write a duration such as "{value:g}s" or "2h"')
     try:
-        return parse_duration(value) if isinstance(value, str) else value
+        return measures.parse_duration(value) if isinstance(value, str) else value
     except ConfigError as error:
         raise ValueError(str(error)) from None
 
@@ -46,7 +45,7 @@ Duration = Annotated[float, BeforeValidator(_seconds, json_schema_input_type=str
 
 def lasting(text: str, **options: Any) -> Any:
     """A field with this duration as its default, as users write it."""
-    return Field(default=parse_duration(text), json_schema_extra={"default": text}, **options)
+    return Field(default=measures.parse_duration(text), json_schema_extra={"default": text}, **options)
 
 
 WebAddress = Annotated[str, AfterValidator(_web_address)]
@@ -94,7 +93,7 @@ class HomeAssistantReceiver(Settings):
     """Each rule is a binary sensor of the device in Home Assistant, by MQTT discovery on the same broker."""
 
     kind: Literal["home-assistant"]
-    prefix: Annotated[str, StringConstraints(pattern=PREFIX_PATTERN)] = "homeassistant"
+    prefix: Annotated[str, StringConstraints(pattern=object_store.PREFIX_PATTERN)] = "homeassistant"
     """Home Assistant's discovery prefix."""
 
 

@@ -15,11 +15,11 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from edge_server.config.measures import parse_digits
+from edge_server.observability.dashboard import fleet_view, rollout_view, run_reader
 from edge_server.observability.dashboard.access import Access, AccessGuard
 from edge_server.observability.dashboard.answers import error_of, json_answer, on_http_error
 from edge_server.observability.dashboard.events import events_value
 from edge_server.observability.dashboard.feed import EventStream, EventWriter, Feed
-from edge_server.observability.dashboard.fleet_view import device_value
 from edge_server.observability.dashboard.model_view import (
     MAX_IMAGES,
     GradCamRequests,
@@ -27,8 +27,6 @@ from edge_server.observability.dashboard.model_view import (
     model_value,
     why_not,
 )
-from edge_server.observability.dashboard.rollout_view import rollouts_value
-from edge_server.observability.dashboard.run_reader import newest_version
 from edge_server.observability.selection_history import read_lineage
 from edge_server.rounds.event_entry import EventKind
 from edge_server.storage.journal_reader import JournalReader
@@ -97,7 +95,7 @@ class Pages:
         facts, snapshot = await self._feed.facts()
         choices = await self._feed.journal(lambda reader: reader.choices_of(name)) or []
         verdicts = await self._feed.journal(lambda reader: reader.verdicts_of(name)) or []
-        value = device_value(name, facts, snapshot, choices, verdicts)
+        value = fleet_view.device_value(name, facts, snapshot, choices, verdicts)
         if value is None:
             return error_of(404, "there is no such device in this run")
         return json_answer({**value, "replaces": await asyncio.to_thread(self._predecessors, name)})
@@ -129,7 +127,7 @@ class Pages:
         if tier is None or count is None or not 1 <= count <= MAX_IMAGES:
             return error_of(400, f"tier must be a number (0: the global model) and count 1 to {MAX_IMAGES}")
         facts, _ = await self._feed.facts()
-        version = newest_version(RunFolder(self._feed.path))
+        version = run_reader.newest_version(RunFolder(self._feed.path))
         reason = "there is no model yet" if version is None else why_not(facts)
         if version is None or reason:
             return error_of(503, reason)
@@ -146,7 +144,7 @@ class Pages:
 
     async def rollouts(self, request: Request) -> Response:
         run = (await self._feed.read_state()).run["run"]
-        return json_answer(await asyncio.to_thread(rollouts_value, self._feed.registry, run))
+        return json_answer(await asyncio.to_thread(rollout_view.rollouts_value, self._feed.registry, run))
 
     async def stream(self, request: Request) -> Response:
         since = number_in(request, "since", 0)

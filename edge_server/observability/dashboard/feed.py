@@ -17,7 +17,7 @@ from typing import TypeVar
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from edge_server.observability.dashboard.answers import json_text
+from edge_server.observability.dashboard import answers, fleet_view, run_reader, run_view
 from edge_server.observability.dashboard.events import (
     Cursor,
     Event,
@@ -27,9 +27,6 @@ from edge_server.observability.dashboard.events import (
     fingerprint,
     next_page_state,
 )
-from edge_server.observability.dashboard.fleet_view import fleet_rows
-from edge_server.observability.dashboard.run_reader import FolderFacts, is_at_work, open_journal, read_facts
-from edge_server.observability.dashboard.run_view import Json, history_of, round_values, run_value
 from edge_server.observability.snapshot import Snapshot
 from edge_server.releases.registry.register import default_registry
 from edge_server.storage.journal_reader import JournalReader
@@ -126,7 +123,7 @@ class Feed:
                 return shown
             return self._shown
 
-    async def facts(self) -> tuple[FolderFacts, Snapshot | None]:
+    async def facts(self) -> tuple[run_reader.FolderFacts, Snapshot | None]:
         await self.read_state()
         return self._folder.newest, self._snapshot
 
@@ -152,23 +149,23 @@ class Feed:
         if self._shown is not None and self._sources is not None and _same(sources, self._sources):
             return self._shown
         self._sources = sources
-        run = run_value(facts, snapshot, now=now, live=self.live or facts.at_work, events=events)
+        run = run_view.run_value(facts, snapshot, now=now, live=self.live or facts.at_work, events=events)
         rounds = self._rounds(facts, snapshot)
-        return next_page_state(self._shown, run, fleet_rows(facts, snapshot), rounds, now=now)
+        return next_page_state(self._shown, run, fleet_view.fleet_rows(facts, snapshot), rounds, now=now)
 
-    def _rounds(self, facts: FolderFacts, snapshot: Snapshot | None) -> list[Json]:
+    def _rounds(self, facts: run_reader.FolderFacts, snapshot: Snapshot | None) -> list[run_view.Json]:
         """The closed rounds; values that were already sent are kept, only new ones are computed."""
-        history = history_of(facts, snapshot)
+        history = run_view.history_of(facts, snapshot)
         known = list(self._shown.rounds) if self._shown else []
         stays = len(known) <= len(history) and all(line["cost_relative"] is not None for line in known)
         known = known if stays else []
-        return known + round_values(facts, history[len(known) :])
+        return known + run_view.round_values(facts, history[len(known) :])
 
     def _query(self, read: Callable[[JournalReader], T]) -> T | None:
         path = RunFolder(self.path).journal
         if not path.exists():
             return None
-        with open_journal(path, live=self.live or is_at_work(self.path)) as reader:
+        with run_reader.open_journal(path, live=self.live or run_reader.is_at_work(self.path)) as reader:
             return read(reader)
 
 
@@ -186,15 +183,15 @@ class FactsCache:
 
     def __init__(self, path: Path, *, live: bool) -> None:
         self._path, self._live = path, live
-        self._facts: FolderFacts | None = None
+        self._facts: run_reader.FolderFacts | None = None
         self._read_at, self._read_for = 0.0, object()
 
     @property
-    def newest(self) -> FolderFacts:
+    def newest(self) -> run_reader.FolderFacts:
         assert self._facts is not None
         return self._facts
 
-    def current(self, snapshot: Snapshot | None, monotonic: float) -> FolderFacts:
+    def current(self, snapshot: Snapshot | None, monotonic: float) -> run_reader.FolderFacts:
         """The folder's facts at `monotonic` seconds, where the run is at `snapshot`."""
         if self._live:
             version: object = (snapshot.round, snapshot.phase, len(snapshot.history)) if snapshot else None
@@ -211,13 +208,13 @@ class FactsCache:
             self._read_at, self._read_for = monotonic, version
         return self._facts
 
-    def _read(self) -> FolderFacts:
+    def _read(self) -> run_reader.FolderFacts:
         """The facts of the folder; the previous ones where it cannot be read at the moment."""
         try:
-            return read_facts(self._path, live=self._live)
+            return run_reader.read_facts(self._path, live=self._live)
         except (EdgeError, OSError, sqlite3.Error) as error:
             log.debug("%s cannot be read at the moment: %s", self._path, error)
-            return self._facts or FolderFacts(self._path)
+            return self._facts or run_reader.FolderFacts(self._path)
 
 
 # Server-sent events: one text stream per page, until the page stops reading.
@@ -285,4 +282,4 @@ class EventWriter:
 
 def event_text(event: Event) -> str:
     """One event as sent; JSON has no line breaks, so that no text in it can begin another event."""
-    return f"event: {event.name}\ndata: {json_text(event.data)}\n\n"
+    return f"event: {event.name}\ndata: {answers.json_text(event.data)}\n\n"

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge_server.observability.dashboard.run_reader import FolderFacts, KnownDevice
-from edge_server.observability.dashboard.run_view import Json, history_of
+from edge_server.observability.dashboard import run_reader, run_view
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from edge_server.rounds.fleet import tier_of
 from edge_server.rounds.link_bytes import link_bytes
@@ -21,8 +20,8 @@ Verdicts = Sequence[tuple[int, str | None]]
 
 
 def device_value(
-    name: str, facts: FolderFacts, snapshot: Snapshot | None, choices: Choices, verdicts: Verdicts
-) -> Json | None:
+    name: str, facts: run_reader.FolderFacts, snapshot: Snapshot | None, choices: Choices, verdicts: Verdicts
+) -> run_view.Json | None:
     """The value of `/api/device/NAME`; None for an unknown device.
 
     `choices` and `verdicts` come from the journal, by round: why the device was chosen or not, and the
@@ -43,9 +42,9 @@ def device_value(
 
 
 def _rounds(
-    name: str, facts: FolderFacts, snapshot: Snapshot | None, choices: Choices, verdicts: Verdicts
-) -> list[Json]:
-    closed = {record.round: record for record in history_of(facts, snapshot)}
+    name: str, facts: run_reader.FolderFacts, snapshot: Snapshot | None, choices: Choices, verdicts: Verdicts
+) -> list[run_view.Json]:
+    closed = {record.round: record for record in run_view.history_of(facts, snapshot)}
     why = dict(choices)  # the last planning of a round counts
     refused = {number: reason for number, reason in verdicts if reason is not None}
     under_way = {facts.under_way.round: facts.under_way.selected} if facts.under_way else {}
@@ -63,7 +62,7 @@ def _round(
     choice: DeviceChoice | None,
     refused: Mapping[int, str],
     asked: bool,
-) -> Json:
+) -> run_view.Json:
     selected = name in record.selected if record else asked or (choice is not None and choice.chosen)
     rejected = {refusal.device: refusal.reason for refusal in record.rejected} if record else {}
     reason = rejected.get(name) or refused.get(number)
@@ -89,7 +88,7 @@ def _outcome(name: str, record: RoundRecord | None, reason: str | None, *, selec
     return "under way" if record is None else "dropped"
 
 
-def _record(name: str, facts: FolderFacts, snapshot: Snapshot | None) -> Json | None:
+def _record(name: str, facts: run_reader.FolderFacts, snapshot: Snapshot | None) -> run_view.Json | None:
     """The device's record, known once its model is delivered or the run is over."""
     if snapshot is not None and name in snapshot.delivered:
         return snapshot.delivered[name].model_dump(mode="json")
@@ -138,7 +137,7 @@ class FleetRow:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def fleet_rows(facts: FolderFacts, snapshot: Snapshot | None) -> list[FleetRow]:
+def fleet_rows(facts: run_reader.FolderFacts, snapshot: Snapshot | None) -> list[FleetRow]:
     if snapshot is not None:
         return [_live_row(view, facts.known.get(view.device)) for view in snapshot.devices]
     if facts.summary is not None:
@@ -148,7 +147,7 @@ def fleet_rows(facts: FolderFacts, snapshot: Snapshot | None) -> list[FleetRow]:
     return sorted(rows, key=lambda row: (row.tier, row.device))
 
 
-def _live_row(view: DeviceView, known: KnownDevice | None) -> FleetRow:
+def _live_row(view: DeviceView, known: run_reader.KnownDevice | None) -> FleetRow:
     profile, board = view.profile or (known.profile if known else None), view.board
     return FleetRow(
         device=view.device,
@@ -177,7 +176,7 @@ def _live_row(view: DeviceView, known: KnownDevice | None) -> FleetRow:
     )
 
 
-def _ended_row(record: DeviceRecord, facts: FolderFacts) -> FleetRow:
+def _ended_row(record: DeviceRecord, facts: run_reader.FolderFacts) -> FleetRow:
     """The row of a finished run, in which every device is offline."""
     known = facts.known.get(record.device)
     return FleetRow(
@@ -198,7 +197,7 @@ def _ended_row(record: DeviceRecord, facts: FolderFacts) -> FleetRow:
     )
 
 
-def _known_row(known: KnownDevice, facts: FolderFacts, rounds: int) -> FleetRow:
+def _known_row(known: run_reader.KnownDevice, facts: run_reader.FolderFacts, rounds: int) -> FleetRow:
     """The row from the journal alone, where another process runs the federation or none does."""
     planning, levels = facts.planning, facts.config.tiers.levels if facts.config else ()
     tier = (planning.tiers if planning else {}).get(known.device)
@@ -224,7 +223,7 @@ def _known_row(known: KnownDevice, facts: FolderFacts, rounds: int) -> FleetRow:
     )
 
 
-def _journalled_state(known: KnownDevice, facts: FolderFacts) -> str:
+def _journalled_state(known: run_reader.KnownDevice, facts: run_reader.FolderFacts) -> str:
     """A device absent from the last planning is offline; without a running server, every device is."""
     planning, under_way = facts.planning, facts.under_way
     if not facts.at_work or planning is None or known.device not in planning.tiers:
@@ -236,7 +235,7 @@ def _journalled_state(known: KnownDevice, facts: FolderFacts) -> str:
     return DONE if under_way.examined[known.device] is None else REFUSED
 
 
-def _attention(facts: FolderFacts, device: str) -> float | None:
+def _attention(facts: run_reader.FolderFacts, device: str) -> float | None:
     """The device's attention (AdaFL) in the last round that recorded any."""
     for record in reversed(facts.history):
         if record.attention:

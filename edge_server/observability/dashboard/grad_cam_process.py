@@ -20,15 +20,11 @@ from torch import nn
 
 from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData
-from edge_client.models.build import build_blank
-from edge_client.models.fixed_state import fill_fixed
-from edge_client.models.registry import entry
+from edge_client.models import build, fixed_state, registry
+from edge_client.pruning import slicing, surgery
 from edge_client.pruning.channel_selection import group_ratios
-from edge_client.pruning.slicing import extract
-from edge_client.pruning.surgery import cut_down, load_arrays
+from edge_server.config import load, test_data
 from edge_server.config.config import Config
-from edge_server.config.load import load_config
-from edge_server.config.test_data import load_test_data, model_spec
 from edge_server.observability.dashboard.run_reader import newest_version
 from edge_server.observability.grad_cam import grad_cam
 from edge_server.storage.run_folder import RunFolder, read_fixed
@@ -45,8 +41,8 @@ WHOLE = 0  # The global model, in place of a tier
 
 def grad_cam_value(run: Path, tier: int, count: int) -> dict[str, Any]:
     """The value of `/api/gradcam` for `count` test images; raises `ConfigError` where there can be none."""
-    config = load_config(str(run / "federation.toml"))
-    data = load_test_data(config)
+    config = load.load_config(str(run / "federation.toml"))
+    data = test_data.load_test_data(config)
     version = newest_version(RunFolder(run))
     if data is None:
         raise ConfigError("the federation file names no test data ([data] source)")
@@ -106,7 +102,7 @@ def _tier_spec(
     tiers = json.loads((version / "manifest.json").read_bytes()).get("tiers", {})
     if str(tier) in tiers:
         return SubModelSpec.model_validate(tiers[str(tier)])
-    network = replace(entry(config.model.name), multiple=config.tiers.keep_multiple)
+    network = replace(registry.entry(config.model.name), multiple=config.tiers.keep_multiple)
     ratios = group_ratios(network, config.tiers.ratios[tier - 1], channels)
     return config.make_strategy().pruner.tier(ratios, channels, Evidence(ordered=True, params=params))
 
@@ -120,10 +116,10 @@ def tier_model(config: Config, data: LabelledData, version: Path, tier: int) -> 
         if not 1 <= tier <= len(config.tiers.ratios):
             raise ConfigError(f"there is no tier {tier}: there are 1 to {len(config.tiers.ratios)}")
         spec = _tier_spec(config, version, tier, channels, params)
-    whole = build_blank(model_spec(config, data))
-    fill_fixed(whole, read_fixed(version))
-    module = cut_down(whole, spec, channels)
-    load_arrays(module, extract(params, spec, channels))
+    whole = build.build_blank(test_data.model_spec(config, data))
+    fixed_state.fill_fixed(whole, read_fixed(version))
+    module = surgery.cut_down(whole, spec, channels)
+    surgery.load_arrays(module, slicing.extract(params, spec, channels))
     return module
 
 

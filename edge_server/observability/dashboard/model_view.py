@@ -10,8 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from edge_server.observability.dashboard.run_reader import FolderFacts
-from edge_server.observability.dashboard.run_view import Json
+from edge_server.observability.dashboard import run_reader, run_view
 from edge_server.storage.records import DeviceRecord
 from edge_server.strategy.explanations import ChannelScores, Observation
 from schemas.errors import EdgeError
@@ -28,7 +27,7 @@ class GradCamUnavailable(EdgeError):
     """The images cannot be computed; the message gives the reason."""
 
 
-def why_not(facts: FolderFacts) -> str:
+def why_not(facts: run_reader.FolderFacts) -> str:
     """Why Grad-CAM cannot be computed here; empty if nothing speaks against it."""
     config = facts.config
     if config is None or facts.channels is None:
@@ -102,7 +101,7 @@ MAX_ROUNDS = 60
 
 def model_value(
     observations: Sequence[Observation], records: Iterable[DeviceRecord], *, gradcam_why_not: str
-) -> Json:
+) -> run_view.Json:
     """The value of `/api/model`; `gradcam_why_not` is empty where Grad-CAM can be computed."""
     similar = next((found for found in reversed(observations) if found.similarity is not None), None)
     names = dict.fromkeys(name for observation in observations for name in observation.groups)
@@ -115,7 +114,7 @@ def model_value(
     }
 
 
-def channel_value(observations: Sequence[Observation], group: str, index: int) -> Json | None:
+def channel_value(observations: Sequence[Observation], group: str, index: int) -> run_view.Json | None:
     """The value of `/api/channel/GROUP/INDEX` in the newest round that scored it; None where none did."""
     newest = next((found for found in reversed(observations) if group in found.groups), None)
     if newest is None or not 0 <= index < len(newest.groups[group].scores):
@@ -148,7 +147,7 @@ def keeps(kept: Kept, index: int) -> bool:
     return index < kept if isinstance(kept, int) else index in kept
 
 
-def _group(name: str, observations: Sequence[Observation]) -> Json:
+def _group(name: str, observations: Sequence[Observation]) -> run_view.Json:
     by_round = {found.round: found.groups[name] for found in observations if name in found.groups}
     newest = by_round[max(by_round)]
     # Kept channels are indices into the newest model: rounds with another number of channels are left out.
@@ -168,7 +167,7 @@ def _group(name: str, observations: Sequence[Observation]) -> Json:
     }
 
 
-def _similarity(observation: Observation | None) -> Json | None:
+def _similarity(observation: Observation | None) -> run_view.Json | None:
     if observation is None or observation.similarity is None:
         return None
     return {
@@ -178,7 +177,7 @@ def _similarity(observation: Observation | None) -> Json | None:
     }
 
 
-def _variant(record: DeviceRecord) -> Json:
+def _variant(record: DeviceRecord) -> run_view.Json:
     return {
         "tier": record.tier,
         "device": record.device,
@@ -197,7 +196,7 @@ def _rank(scores: ChannelScores, index: int) -> int:
     return order.index(index) + 1
 
 
-def _tier(scores: ChannelScores, tier: int, index: int) -> Json:
+def _tier(scores: ChannelScores, tier: int, index: int) -> run_view.Json:
     kept, total = scores.kept[tier], len(scores.scores)
     indices = range(min(kept, total)) if isinstance(kept, int) else kept
     return {
@@ -210,7 +209,7 @@ def _tier(scores: ChannelScores, tier: int, index: int) -> Json:
     }
 
 
-def _because(scores: ChannelScores, tier: Json, index: int, rank: int) -> str:
+def _because(scores: ChannelScores, tier: run_view.Json, index: int, rank: int) -> str:
     total, kept, lowest = len(scores.scores), tier["kept"], tier["lowest_kept_score"]
     head = f"tier {tier['tier']} keeps {kept} of {total} channels"
     if isinstance(scores.kept[tier["tier"]], int):

@@ -10,14 +10,8 @@ from edge_client.models.registry import entry
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
 from edge_client.pruning.slicing import expected_shapes
 from edge_server.config.config import Config
+from edge_server.observability import data_statistics, figures
 from edge_server.observability.dashboard.run_reader import FolderFacts, count_parameters
-from edge_server.observability.data_statistics import (
-    FEATURE_COLUMNS,
-    LABEL_COLUMNS,
-    as_texts,
-    newest_statistics,
-)
-from edge_server.observability.figures import figures_there, leading_metric, warning_texts, where_measured
 from edge_server.observability.kept_features import KEPT_COLUMNS, describe_kept, kept_features
 from edge_server.observability.report.figure_tables import class_figures, newest_counts
 from edge_server.observability.snapshot import Snapshot, Workload
@@ -63,7 +57,7 @@ def run_value(
         "no_link": shown.no_link,
         "parts": None if shown.load.parts is None else asdict(shown.load.parts),
         "notes": list(shown.notes),
-        "warnings": warning_texts(history_of(facts, snapshot), summary.devices if summary else ()),
+        "warnings": figures.warning_texts(history_of(facts, snapshot), summary.devices if summary else ()),
         "parameters": summary.parameters if summary else facts.parameters,
         "trained": _trained_texts(summary.trained if summary else shown.trained),
         "tiers": tier_values(facts, _delivered_models(facts, snapshot)),
@@ -196,8 +190,8 @@ def _bytes(facts: FolderFacts, snapshot: Snapshot | None, summary: Summary | Non
 
 
 def _metric(history: Sequence[RoundRecord]) -> Json:
-    metric, where = leading_metric(history), where_measured(history)
-    newest = next((found for r in reversed(history) if (found := figures_there(r, where))), {})
+    metric, where = figures.leading_metric(history), figures.where_measured(history)
+    newest = next((found for r in reversed(history) if (found := figures.figures_there(r, where))), {})
     return {
         "name": metric.name,
         "share": metric.share,
@@ -226,11 +220,11 @@ def _by_class(history: Sequence[RoundRecord]) -> Json | None:
 
 
 def _statistics(history: Sequence[RoundRecord]) -> Json | None:
-    found = newest_statistics(history)
+    found = data_statistics.newest_statistics(history)
     if found is None:
         return None
-    heads = {"feature_heads": FEATURE_COLUMNS, "label_heads": LABEL_COLUMNS}
-    return {**heads, **asdict(as_texts(found))}
+    heads = {"feature_heads": data_statistics.FEATURE_COLUMNS, "label_heads": data_statistics.LABEL_COLUMNS}
+    return {**heads, **asdict(data_statistics.as_texts(found))}
 
 
 def _features(history: Sequence[RoundRecord]) -> Json | None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from edge_server.config.units import UNKNOWN, bytes_text, count_text, duration_text, percent_text, si_text
+from edge_server.observability.report import costs, origin
 from edge_server.observability.report.charts import Chart, Series
 from edge_server.observability.report.contents import RunContents
-from edge_server.observability.report.costs import training_macs
 from edge_server.observability.report.document import (
     Block,
     Code,
@@ -24,7 +24,6 @@ from edge_server.observability.report.document import (
 )
 from edge_server.observability.report.figure_tables import curve, percent
 from edge_server.observability.report.measures import measure
-from edge_server.observability.report.origin import differing
 from edge_server.storage.records import RoundRecord
 
 RUN_COLUMNS = ("run", "recipe", "model", "devices", "rounds", "outcome", "test accuracy", "best", "epsilon")
@@ -150,7 +149,7 @@ def _costs(named: NamedRuns) -> Table:
             bytes_text(run.summary.uplink_bytes),
             count_text(cost.updates),
             f"{cost.models:.3g}",
-            si_text(training_macs(run)),
+            si_text(costs.training_macs(run)),
             duration_text(sum(record.duration_s for record in run.history)),
             count_text(sum(device.refusals for device in run.summary.devices)),
         )
@@ -163,7 +162,7 @@ def _costs(named: NamedRuns) -> Table:
 
 
 def _differences(named: NamedRuns) -> Block:
-    found = differing([run.settings for _, run in named])
+    found = origin.differing([run.settings for _, run in named])
     if not found:
         return Paragraph("The federation files are identical.")
     rows = [(words(key), *(words(value or UNKNOWN) for value in values)) for key, values in found.items()]

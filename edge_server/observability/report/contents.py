@@ -17,10 +17,9 @@ from pydantic import ValidationError
 from edge_client.storage.atomic_files import write_synced
 from edge_server.releases.registry.describe import describe_run
 from edge_server.releases.registry.version import Version
+from edge_server.storage import records, run_files
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.provenance import Provenance, provenance
-from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
-from edge_server.storage.run_files import read_run_files
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import EdgeError
 from schemas.selectors import EVERY, Where, selectable
@@ -59,8 +58,8 @@ class RunContents:
     """
 
     folder: Path
-    summary: Summary
-    history: tuple[RoundRecord, ...]
+    summary: records.Summary
+    history: tuple[records.RoundRecord, ...]
     federation_toml: str
     settings: Mapping[str, Any]
     made: Provenance | None = None
@@ -75,7 +74,7 @@ class RunContents:
         return table.get(key, default) if isinstance(table, Mapping) else default
 
     @property
-    def devices(self) -> list[DeviceRecord]:
+    def devices(self) -> list[records.DeviceRecord]:
         """The devices that `where` chooses by the labels that they had in the run."""
         federation = self.summary.federation
         return [
@@ -91,7 +90,7 @@ class RunContents:
 
 def read_run_contents(directory: Path) -> RunContents:
     """Read a run folder; raises `ConfigError` naming the required file that is missing or broken."""
-    files = read_run_files(directory)
+    files = run_files.read_run_files(directory)
     boards, trained = _journal(directory)
     version = _version(directory)
     return RunContents(
@@ -116,7 +115,7 @@ def _version(directory: Path) -> Version | None:
         return None
 
 
-def _read_manifest(directory: Path, history: tuple[RoundRecord, ...]) -> Mapping[str, Any]:
+def _read_manifest(directory: Path, history: tuple[records.RoundRecord, ...]) -> Mapping[str, Any]:
     """The manifest of the last round's model; empty without one."""
     if not history:
         return {}

@@ -26,8 +26,7 @@ from edge_server.observability.report.html_page import html_page
 from edge_server.observability.report.markdown import markdown_page
 from edge_server.observability.report.sections import run_sections
 from edge_server.observability.terminal.tables import epsilon_text
-from edge_server.storage.records import Summary, TrainedShare
-from edge_server.storage.run_folder import run_title
+from edge_server.storage import records, run_folder
 from schemas.errors import ConfigError
 from schemas.selectors import EVERY, Where
 
@@ -57,12 +56,12 @@ def write_text(path: Path, text: str) -> Path:
 def run_document(run: RunContents) -> Document:
     summary = run.summary
     return Document(
-        title=f"{summary.federation}, run {run_title(run.folder, summary.run)}",
+        title=f"{summary.federation}, run {run_folder.run_title(run.folder, summary.run)}",
         name=summary.federation,
         outcome=summary.outcome,
         detail=summary.detail,
         good=summary.outcome == "finished",
-        facts=FactList((*_facts(summary, run_title(run.folder, summary.run)), *_chosen(run))),
+        facts=FactList((*_facts(summary, run_folder.run_title(run.folder, summary.run)), *_chosen(run))),
         sections=run_sections(run),
     )
 
@@ -74,7 +73,7 @@ def _chosen(run: RunContents) -> tuple[tuple[str, str], ...]:
     return (("tiers and devices", f"{len(run.devices)} of {len(run.summary.devices)}, where {run.where}"),)
 
 
-def _facts(summary: Summary, title: str) -> tuple[tuple[str, str], ...]:
+def _facts(summary: records.Summary, title: str) -> tuple[tuple[str, str], ...]:
     last, best = measured_figures(summary)
     measured = () if UNKNOWN == last == best else (last + (f", best {best}" if best else ""),)
     return (
@@ -94,7 +93,7 @@ def _facts(summary: Summary, title: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _trained(share: TrainedShare | None) -> tuple[tuple[str, str], ...]:
+def _trained(share: records.TrainedShare | None) -> tuple[tuple[str, str], ...]:
     """What devices train of the network, and what is frozen; nothing if they train everything."""
     rows = (("trained", share.in_words()), ("frozen", share.describe_frozen())) if share else ()
     return tuple(row for row in rows if row[1])

@@ -9,8 +9,7 @@ from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_server.config import units
 from edge_server.observability import data_statistics, figures
 from edge_server.observability.kept_features import KEPT_COLUMNS, describe_kept, kept_features
-from edge_server.observability.report.contents import RunContents
-from edge_server.observability.report.costs import cost_section
+from edge_server.observability.report import contents, costs, figure_tables, origin
 from edge_server.observability.report.devices import device_section, tier_section
 from edge_server.observability.report.document import (
     Block,
@@ -24,36 +23,29 @@ from edge_server.observability.report.document import (
     table,
     words,
 )
-from edge_server.observability.report.figure_tables import figure_section, run_charts
-from edge_server.observability.report.origin import (
-    file_section,
-    origin_section,
-    privacy_section,
-    repeat_section,
-)
 from edge_server.releases.registry.card import model_card_body
 from edge_server.storage.records import DeviceRecord, RoundRecord, UndoneRecord
 from edge_server.storage.run_folder import PASS
 
 
-def run_sections(run: RunContents) -> tuple[Section, ...]:
+def run_sections(run: contents.RunContents) -> tuple[Section, ...]:
     return (
         *warning_sections(run.history, run.summary.devices),
-        Section("Curves", (Curves(run_charts(run.history)),)),
-        figure_section(run.history, run.setting("model", "task", CLASSIFICATION.name)),
+        Section("Curves", (Curves(figure_tables.run_charts(run.history)),)),
+        figure_tables.figure_section(run.history, run.setting("model", "task", CLASSIFICATION.name)),
         *statistics_sections(run),
         tier_section(run),
         device_section(run),
         *personal_sections(run),
         *feature_sections(run),
         round_section(run.history, run.summary.undone),
-        cost_section(run),
-        privacy_section(run),
+        costs.cost_section(run),
+        origin.privacy_section(run),
         refusal_section(run),
         card_section(run),
-        origin_section(run),
-        repeat_section(run),
-        file_section(run),
+        origin.origin_section(run),
+        origin.repeat_section(run),
+        origin.file_section(run),
     )
 
 
@@ -116,7 +108,7 @@ def _round_row(record: RoundRecord, tiers: Sequence[int], metric: Metric, where:
 NO_MODEL_CARD = "This run exported no model, so there is no card."
 
 
-def card_section(run: RunContents) -> Section:
+def card_section(run: contents.RunContents) -> Section:
     """The registry's card without its title; links lead into the run folder."""
     if run.version is None:
         return Section("Model card", (Paragraph(NO_MODEL_CARD),))
@@ -127,7 +119,7 @@ def card_section(run: RunContents) -> Section:
 PERSONAL_COLUMNS = ("device", "figure", "as received", "trained", "epochs", "exported", "why")
 
 
-def personal_sections(run: RunContents) -> tuple[Section, ...]:
+def personal_sections(run: contents.RunContents) -> tuple[Section, ...]:
     """The section with a row per device; none if no device was asked."""
     trained = figures.personalised_devices(run.summary.devices)
     rows = [
@@ -144,7 +136,7 @@ def personal_sections(run: RunContents) -> tuple[Section, ...]:
     return (Section("Personal models", (table(caption, PERSONAL_COLUMNS, rows),)),) if rows else ()
 
 
-def feature_sections(run: RunContents) -> tuple[Section, ...]:
+def feature_sections(run: contents.RunContents) -> tuple[Section, ...]:
     """The section with a row per device that kept features; none if all layers ran in every step."""
     devices = kept_features(run.history)
     texts = [device.as_row() for device in devices]
@@ -153,7 +145,7 @@ def feature_sections(run: RunContents) -> tuple[Section, ...]:
     return (Section("Features", (table(caption, KEPT_COLUMNS, rows, rest="history.jsonl"),)),) if rows else ()
 
 
-def statistics_sections(run: RunContents) -> tuple[Section, ...]:
+def statistics_sections(run: contents.RunContents) -> tuple[Section, ...]:
     """The section with a row per feature and a row per class; none if nobody was asked."""
     found = data_statistics.newest_statistics(run.history) or data_statistics.last_statistics(
         run.folder / PASS
@@ -177,7 +169,7 @@ def _statistics_table(caption: str, columns: Sequence[str], rows: Sequence[Seque
 NO_REFUSALS = "No message of a device was refused."
 
 
-def refusal_section(run: RunContents) -> Section:
+def refusal_section(run: contents.RunContents) -> Section:
     devices = [row for row in run.summary.devices if row.refusals or row.quarantined_until is not None]
     in_rounds = Counter(str(row.reason) for record in run.history for row in record.rejected)
     messages: Counter[str] = Counter()
@@ -205,7 +197,7 @@ def refusal_section(run: RunContents) -> Section:
     return Section("Refused by the firewall", tuple(blocks))
 
 
-def _refused_devices(run: RunContents, reason: str) -> str:
+def _refused_devices(run: contents.RunContents, reason: str) -> str:
     named = {row.device for record in run.history for row in record.rejected if row.reason == reason}
     named |= {row.device for row in run.summary.devices if row.refused.get(reason)}
     return units.names_text(sorted(named))

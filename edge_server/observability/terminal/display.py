@@ -18,8 +18,7 @@ from edge_server.config.units import bytes_text, clean, clock_text, figure_text,
 from edge_server.observability.figures import best_of, figures_there, leading_metric, where_measured
 from edge_server.observability.report.markdown import sparkline
 from edge_server.observability.snapshot import DeviceView, Snapshot, Watcher
-from edge_server.observability.terminal.final_summary import fleet_table, is_large_fleet, print_closing
-from edge_server.observability.terminal.log_lines import PlainDisplay
+from edge_server.observability.terminal import final_summary, log_lines
 from edge_server.observability.terminal.tables import add_numbers, plain_table
 from edge_server.storage.records import RoundRecord
 from schemas.base import Frozen
@@ -35,7 +34,7 @@ def make_display(
         return JsonLines(out)
     if out.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
         return PrettyDisplay(Console(file=out))
-    return PlainDisplay(out)
+    return log_lines.PlainDisplay(out)
 
 
 class JsonLines:
@@ -86,7 +85,7 @@ class PrettyDisplay:
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
-        print_closing(self._console, self._last)
+        final_summary.print_closing(self._console, self._last)
 
 
 LAST_ROUNDS = 3
@@ -118,8 +117,8 @@ def run_view(snapshot: Snapshot, size: ConsoleDimensions, *, ascii_only: bool = 
     # Four lines: the heads, their rule, the line that counts the rest, and the cursor's line.
     rows = max(1, size.height - len(above) - _height(snapshot) - 4)
     # For many virtual devices, counts are more informative than a list of the busy ones.
-    counted = snapshot.virtual_s is not None and is_large_fleet(snapshot.devices)
-    devices = [fleet_table(snapshot.devices)] if counted else _devices(snapshot.devices, rows)
+    counted = snapshot.virtual_s is not None and final_summary.is_large_fleet(snapshot.devices)
+    devices = [final_summary.fleet_table(snapshot.devices)] if counted else _devices(snapshot.devices, rows)
     return Group(*above, *devices, *below)
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edge_client.storage.atomic_files import file_sha256
-from edge_client.storage.client_archive import describe_wheels, write_archive
+from edge_client.storage import atomic_files, client_archive
 from edge_server.releases.client.store import ReleaseStore, StoredRelease
 from edge_server.security.signing_key import Signer
 from edge_server.storage.run_files import first_validation_error
@@ -39,13 +38,13 @@ def make_release(store: ReleaseStore, wheels: Path, wanted: Wanted, signer: Sign
     store.folder.mkdir(parents=True, exist_ok=True)
     aside = store.folder / f".{name}.tar"
     try:
-        write_archive(aside, release, paths)
+        client_archive.write_archive(aside, release, paths)
         manifest = Manifest(
             what="client-release",
             federation=wanted.federation,
             run=name,
             round=0,
-            sha256=file_sha256(aside),
+            sha256=atomic_files.file_sha256(aside),
             issued_at=int(time.time()),
         )
         return store.enter(name, aside, signer.sign(manifest), signer.public_text)
@@ -83,7 +82,7 @@ def _describe(folder: Path, paths: Sequence[Path], wanted: Wanted) -> ClientRele
             python=_python_bound(ours[0]),
             fits=fits,
             installed_bytes=sum(map(_unpacked_bytes, paths)),
-            wheels=describe_wheels(paths),
+            wheels=client_archive.describe_wheels(paths),
         )
     except ValidationError as error:
         raise ConfigError(first_validation_error(error), key=f"--wheels {folder}") from error

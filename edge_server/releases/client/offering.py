@@ -5,11 +5,9 @@ from edge_server.releases.rollout.journal import new_id
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import Rollout, TierFile, Words
 from edge_server.releases.rollout.target import Target
-from schemas.messages import ClientOffer, ClientReport, ClientWithdrawal, Message, ModelReport
-from schemas.messages.client_update import UpdateTerms
+from schemas import topics, values
+from schemas.messages import ClientOffer, ClientReport, ClientWithdrawal, Message, ModelReport, client_update
 from schemas.security.client_release import ClientRelease
-from schemas.topics import Channel, Role, operator_filters
-from schemas.values import CapabilityProfile
 
 ONLY = 1  # The number of the only file: a release has one archive for all of its devices
 
@@ -26,22 +24,22 @@ class ClientOffering:
         watch="devices watch the new client for {seconds:g} s before they keep it (--watch)",
         command="edge-server client-release rollout",
     )
-    role: Role = "updates"
-    down = Channel.DOWN_FLEET
+    role: topics.Role = "updates"
+    down = topics.Channel.DOWN_FLEET
     reports: type[ModelReport] | type[ClientReport] = ClientReport
 
     def __init__(self, release: ClientRelease) -> None:
         self._release = release
 
     def filters(self, federation: str) -> tuple[str, ...]:
-        return operator_filters(federation)
+        return topics.operator_filters(federation)
 
-    def tier(self, rollout: Rollout, device: str, profile: CapabilityProfile) -> int:
+    def tier(self, rollout: Rollout, device: str, profile: values.CapabilityProfile) -> int:
         return ONLY
 
     def offer(self, rollout: Rollout, target: Target) -> Message:
         file, terms = rollout.files[target.tier], rollout.rules.terms
-        assert isinstance(terms, UpdateTerms)
+        assert isinstance(terms, client_update.UpdateTerms)
         return ClientOffer(
             federation=rollout.federation,
             device=target.device,

@@ -11,8 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.security.release_check import check_release
-from edge_client.security.trusted_key import read_trusted_key
+from edge_client.security import release_check, trusted_key
 from edge_client.storage.atomic_files import file_sha256, write_synced
 from edge_client.storage.client_archive import DamagedArchive, read_release
 from edge_server.releases.database import ROLLOUT_TABLES, open_database
@@ -97,8 +96,8 @@ class ReleaseStore:
         """The release, whose archive is that which was signed; raises `ConfigError`."""
         stored = self.release(name)
         try:
-            key = read_trusted_key(stored.archive.with_name(PUBLIC_KEY))
-            check_release(stored.signed, key, sha256=file_sha256(stored.archive), name=name)
+            key = trusted_key.read_trusted_key(stored.archive.with_name(PUBLIC_KEY))
+            release_check.check_release(stored.signed, key, sha256=file_sha256(stored.archive), name=name)
         except PeerError as error:
             raise ConfigError(str(error), place=stored.archive, remedy="make the release again") from error
         return stored

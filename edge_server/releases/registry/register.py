@@ -5,8 +5,7 @@ import shutil
 from pathlib import Path
 
 from edge_client.storage.atomic_files import sync, write_synced
-from edge_server.releases.registry.card import model_card
-from edge_server.releases.registry.describe import describe_run
+from edge_server.releases.registry import card, describe
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.registry.version import Version
 from edge_server.storage.run_folder import RunFolder, read_manifest
@@ -30,7 +29,7 @@ def enter_run(registry: Registry, run: Path, *, name: str | None = None) -> Vers
     If another run has that name, its unique id is used instead. Raises `ConfigError` for a folder without a
     finished run, or without ONNX files.
     """
-    version = describe_run(run, name=name)
+    version = describe.describe_run(run, name=name)
     taken = {known.version for known in registry.versions() if known.run != version.run}
     if name is None and version.version in taken:
         version = version.model_copy(update={"version": version.run})
@@ -62,7 +61,7 @@ def _fill(folder: Path, run: Path, version: Version) -> None:
         for source in sorted(model.iterdir()):
             _copy(source, folder / "model" / source.name)
     write_synced(folder / "version.json", (version.model_dump_json(indent=2) + "\n").encode())
-    write_synced(folder / "README.md", model_card(version, read_manifest(model)).encode())
+    write_synced(folder / "README.md", card.model_card(version, read_manifest(model)).encode())
 
 
 def _copy(source: Path, to: Path) -> None:

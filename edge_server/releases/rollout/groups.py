@@ -10,10 +10,9 @@ from edge_server.releases.rollout.rules import RolloutRules, rounded_up
 from edge_server.releases.rollout.state import Rollout, Words
 from edge_server.releases.rollout.target import FAILED, Target, TargetStatus
 from edge_server.rounds.fleet import tier_of
+from schemas import topics, values
 from schemas.messages import ClientReport, Message, ModelOffer, ModelReport, ModelWithdrawal
 from schemas.messages.rollout import TrialTerms
-from schemas.topics import Channel, Role, rollout_filters
-from schemas.values import CapabilityProfile
 
 
 class ModelOffering:
@@ -28,14 +27,14 @@ class ModelOffering:
         watch="devices watch the new model for {seconds:g} s before they keep it (--watch)",
         command="edge-server rollout",
     )
-    role: Role = "rollout"
-    down = Channel.DOWN_ROLLOUT
+    role: topics.Role = "rollout"
+    down = topics.Channel.DOWN_ROLLOUT
     reports: type[ModelReport] | type[ClientReport] = ModelReport
 
     def filters(self, federation: str) -> tuple[str, ...]:
-        return rollout_filters(federation)
+        return topics.rollout_filters(federation)
 
-    def tier(self, rollout: Rollout, device: str, profile: CapabilityProfile) -> int:
+    def tier(self, rollout: Rollout, device: str, profile: values.CapabilityProfile) -> int:
         """The device's stated tier, else that of the version's run, else by memory."""
         return tier_of(profile, max(rollout.files), given=rollout.device_tiers.get(device))
 

@@ -8,8 +8,7 @@ from pydantic import Field, StringConstraints
 
 from edge_server.releases.rollout.target import TargetStatus
 from schemas.base import Frozen, Name
-from schemas.messages.client_update import UpdateTerms
-from schemas.messages.rollout import TrialTerms
+from schemas.messages import client_update, rollout
 from schemas.values import Fraction, Seconds
 
 SIZE_PATTERN = r"^(?:100|[1-9]?[0-9])(?:\.[0-9]+)?%$|^[1-9][0-9]{0,6}$"
@@ -41,7 +40,7 @@ class RolloutRules(Frozen):
     silent_s: Seconds = 300.0
     only: tuple[Name, ...] = ()
     where: str = ""
-    terms: TrialTerms | UpdateTerms = TrialTerms.model_construct()
+    terms: rollout.TrialTerms | client_update.UpdateTerms = rollout.TrialTerms.model_construct()
 
     def are_for(self, device: str) -> bool:
         return not self.only or device in self.only

@@ -9,8 +9,7 @@ from edge_server.releases.registry.registry import Registry
 from edge_server.releases.registry.version import Version
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.releases.rollout.target import ENDED, FAILED
-from edge_server.rounds.event_entry import EventKind
-from edge_server.rounds.events import Note
+from edge_server.rounds import event_entry, events
 from edge_server.storage.event_list.recorder import EventRecorder
 from edge_server.storage.records import Summary
 from edge_server.storage.run_folder import RunFolder
@@ -18,7 +17,7 @@ from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import format_count
 
 
-def changes(before: Rollout | None, after: Rollout) -> Iterator[Note]:
+def changes(before: Rollout | None, after: Rollout) -> Iterator[events.Note]:
     """The notes on what has changed since `before`; for a resumed rollout, its phase."""
     if before is None or before.phase is not after.phase:
         yield _note(f"rollout {after.phase}", f"{after.version}{f': {after.why}' if after.why else ''}")
@@ -35,8 +34,8 @@ def changes(before: Rollout | None, after: Rollout) -> Iterator[Note]:
             yield replace(note, device=name)
 
 
-def _note(what: str, detail: str) -> Note:
-    return Note(what, detail=detail, kind=EventKind.ROLLOUT, routine=True)
+def _note(what: str, detail: str) -> events.Note:
+    return events.Note(what, detail=detail, kind=event_entry.EventKind.ROLLOUT, routine=True)
 
 
 class RolloutEvents:

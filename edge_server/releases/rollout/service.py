@@ -15,9 +15,8 @@ from edge_client.system.logging.formatters import about
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.event_loop import EventLoop
 from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp
-from edge_server.releases.rollout import machine, state
+from edge_server.releases.rollout import machine, progress, state
 from edge_server.releases.rollout.journal import RolloutJournal
-from edge_server.releases.rollout.progress import waiting_for
 from edge_server.transport.broker_connection import BrokerConnection, check_sender
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import Birth, BlobRequest, Death, decode_message, encode_message
@@ -97,7 +96,7 @@ class RolloutService:
 
     def _give_up(self, now: float) -> None:
         """End what has waited for too long; a rollout that devices take part in is left to be continued."""
-        waits = self.connection.trouble or waiting_for(self.rollout, now)
+        waits = self.connection.trouble or progress.waiting_for(self.rollout, now)
         self._idle_since = min(self._idle_since, now) if waits else math.inf
         if now < self._idle_since + self.give_up_s:
             return

@@ -8,11 +8,10 @@ from typing import Protocol
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.target import Report, Target
 from edge_server.rounds.fleet import Fleet
+from schemas import topics, values
 from schemas.messages import Birth, BlobRequest, ClientReport, Death, Message, ModelReport
 from schemas.security.manifest import SignedManifest
 from schemas.tensors.chunks import BlobRef
-from schemas.topics import Channel, Role
-from schemas.values import CapabilityProfile
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ class Rollout:
     def over(self) -> bool:
         return self.phase in OVER
 
-    def tier(self, device: str, profile: CapabilityProfile) -> int:
+    def tier(self, device: str, profile: values.CapabilityProfile) -> int:
         """The tier whose file the device is offered."""
         return self.offering.tier(self, device, profile)
 
@@ -163,14 +162,14 @@ class Offering(Protocol):
     """
 
     words: Words
-    role: Role
-    down: Channel
+    role: topics.Role
+    down: topics.Channel
     reports: type[ModelReport] | type[ClientReport]
 
     def filters(self, federation: str) -> tuple[str, ...]:
         """The subscriptions of the rollout's connection."""
 
-    def tier(self, rollout: Rollout, device: str, profile: CapabilityProfile) -> int:
+    def tier(self, rollout: Rollout, device: str, profile: values.CapabilityProfile) -> int:
         """Which of the rollout's files the device is offered."""
 
     def offer(self, rollout: Rollout, target: Target) -> Message:

@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from schemas.messages import ClientReport, ModelReport
-from schemas.messages.client_update import UpdateStage
-from schemas.messages.rollout import Stage
+from schemas.messages import ClientReport, ModelReport, client_update, rollout
 
 Report = ModelReport | ClientReport  # What a device reports of its stage
 ASK_AGAIN_S = 5.0  # Seconds before an unanswered offer is repeated
@@ -29,15 +27,15 @@ class TargetStatus(StrEnum):
 
 
 REACHED: dict[str, TargetStatus] = {
-    Stage.OFFERED: TargetStatus.FETCHING,
-    Stage.FETCHED: TargetStatus.COMPARING,
-    Stage.COMPARED: TargetStatus.SWITCHING,
-    Stage.SWITCHED: TargetStatus.WATCHING,
-    Stage.KEPT: TargetStatus.KEPT,
-    Stage.REFUSED: TargetStatus.REFUSED,
-    Stage.ROLLED_BACK: TargetStatus.ROLLED_BACK,
-    UpdateStage.INSTALLED: TargetStatus.COMPARING,
-    UpdateStage.CHECKED: TargetStatus.SWITCHING,
+    rollout.Stage.OFFERED: TargetStatus.FETCHING,
+    rollout.Stage.FETCHED: TargetStatus.COMPARING,
+    rollout.Stage.COMPARED: TargetStatus.SWITCHING,
+    rollout.Stage.SWITCHED: TargetStatus.WATCHING,
+    rollout.Stage.KEPT: TargetStatus.KEPT,
+    rollout.Stage.REFUSED: TargetStatus.REFUSED,
+    rollout.Stage.ROLLED_BACK: TargetStatus.ROLLED_BACK,
+    client_update.UpdateStage.INSTALLED: TargetStatus.COMPARING,
+    client_update.UpdateStage.CHECKED: TargetStatus.SWITCHING,
 }  # The status that follows from a report; stages of models and of releases have their names in common
 ENDED = frozenset({TargetStatus.KEPT, TargetStatus.REFUSED, TargetStatus.ROLLED_BACK})
 """Final statuses that a device reports itself."""
@@ -94,4 +92,4 @@ def accepts(target: Target, report: Report) -> bool:
     """Whether a report changes the status: final statuses stay, but a kept model may be given up later."""
     if target.status not in ENDED:
         return True
-    return target.status is TargetStatus.KEPT and report.stage == Stage.ROLLED_BACK
+    return target.status is TargetStatus.KEPT and report.stage == rollout.Stage.ROLLED_BACK

@@ -11,14 +11,13 @@ from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import FAR_PATIENCE_S, Receiving
 from edge_server.rounds.gateway import events
 from edge_server.rounds.gateway.state import Gateway, Step
-from schemas.messages import BlobRequest, Refusal, Task
+from schemas import messages, values
 from schemas.tensors.chunks import BlobRef, Chunk
-from schemas.values import Reason
 
 Ask = Callable[[Receiving, float], tuple[Receiving, list[chunk_transfer.TransferCommand]]]
 
 
-def task_given(gateway: Gateway, device: str, task: Task, now: float, *, new: bool) -> Step:
+def task_given(gateway: Gateway, device: str, task: messages.Task, now: float, *, new: bool) -> Step:
     """Fetch what the task needs; of a `new` one, hand on the blobs that its device expects unasked."""
     commands: list[events.Command] = []
     for ref in {ref.digest: ref for ref in task.blobs.values()}.values():
@@ -30,7 +29,7 @@ def task_given(gateway: Gateway, device: str, task: Task, now: float, *, new: bo
     return gateway, commands
 
 
-def on_request(gateway: Gateway, request: BlobRequest, now: float) -> Step | None:
+def on_request(gateway: Gateway, request: messages.BlobRequest, now: float) -> Step | None:
     """A device requests chunks of a blob of its task; None for any other blob."""
     ref = _find_blob(gateway, request.device, request.digest)
     if ref is None:
@@ -100,13 +99,13 @@ def on_damaged(gateway: Gateway, digest: str, now: float) -> Step:
     return (gateway, []) if ref is None else _fetch_if_missing(gateway, ref, now)
 
 
-def on_refusal(gateway: Gateway, refusal: Refusal) -> Gateway | None:
+def on_refusal(gateway: Gateway, refusal: messages.Refusal) -> Gateway | None:
     """The blob is not given to the device in whose name it was requested; None if it is not on its way.
 
     Without another device that needs it, it is no longer fetched.
     """
     digest = refusal.digest
-    if digest is None or refusal.reason is not Reason.UNKNOWN_BLOB or digest not in gateway.fetches:
+    if digest is None or refusal.reason is not values.Reason.UNKNOWN_BLOB or digest not in gateway.fetches:
         return None
     tasks = {name: task for name, task in gateway.tasks.items() if name != refusal.device}
     left = replace(gateway, tasks=tasks)
@@ -149,10 +148,10 @@ def _asker(gateway: Gateway, digest: str) -> str:
 
 def _report(gateway: Gateway, digest: str) -> list[events.Command]:
     """Say above that a blob's bytes are not those of its digest: the file there may be damaged."""
-    device, why = _asker(gateway, digest), Reason.DIGEST_MISMATCH
+    device, why = _asker(gateway, digest), values.Reason.DIGEST_MISMATCH
     return [
         events.SendAbove(
-            Refusal(federation=gateway.federation, device=device, reason=why, digest=digest), device
+            messages.Refusal(federation=gateway.federation, device=device, reason=why, digest=digest), device
         )
     ]
 

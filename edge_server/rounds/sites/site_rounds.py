@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edge_server.rounds import events
+from edge_server.rounds import device_messages, events, quarantine
 from edge_server.rounds.closing import abandon
-from edge_server.rounds.device_messages import receive
 from edge_server.rounds.participants import Participants
-from edge_server.rounds.quarantine import strike_site
-from edge_server.rounds.sites import sums
-from edge_server.rounds.sites.presence import site_born, site_died
+from edge_server.rounds.sites import presence, sums
 from edge_server.rounds.sites.sums import Summing
 from edge_server.rounds.state import Federation, Step
 from schemas.messages import BlobRequest, Refusal, SiteBirth, SiteDeath, SiteSum
@@ -61,23 +58,23 @@ def _judge_sum(federation: Federation, site: str, judged: sums.Step, now: float)
     """What follows from a site's sum; a refused one is a strike against the site."""
     summing, commands = judged
     if any(isinstance(command, events.Note) and command.reason is Reason.WRONG_SUM for command in commands):
-        federation, more = strike_site(federation, site, Reason.WRONG_SUM)
+        federation, more = quarantine.strike_site(federation, site, Reason.WRONG_SUM)
         commands = [*commands, *more]
     return _settle(federation, summing, commands, now)
 
 
 def _presence(federation: Federation, message: SiteBirth | SiteDeath, now: float) -> Step:
     if isinstance(message, SiteDeath):
-        sites, fleet, commands = site_died(federation.sites, federation.fleet, message, now)
+        sites, fleet, commands = presence.site_died(federation.sites, federation.fleet, message, now)
     else:
-        sites, fleet, commands = site_born(federation.sites, federation.fleet, message)
+        sites, fleet, commands = presence.site_born(federation.sites, federation.fleet, message)
     heard = replace(federation, sites=sites, fleet=fleet)
     if isinstance(message, SiteDeath) or sites.is_gone(message.site):
         return heard, commands
     left, births = sites.take_waiting(message.site)
     heard = replace(heard, sites=left)
     for birth in births:
-        heard, more = receive(heard, birth, now)
+        heard, more = device_messages.receive(heard, birth, now)
         commands += more
     if heard.summing is None:
         return heard, commands

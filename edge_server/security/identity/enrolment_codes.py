@@ -7,15 +7,13 @@ from pathlib import Path
 from cryptography.hazmat.primitives.serialization import Encoding
 from pydantic import Field
 
-from edge_client.security.identity.certificates import key_pem, new_key
-from edge_client.security.identity.private_files import write_private
+from edge_client.security.identity import certificates, private_files
 from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.certificates import client_certificate
+from schemas import messages, values
 from schemas.base import Digest, Frozen, Name
 from schemas.errors import PeerError
-from schemas.messages import CertificateRequest
 from schemas.security.enrolment import SECRET_BYTES, CodeId, EnrolmentCode, proof_key, proves, request_proof
-from schemas.values import Pem, Reason
 
 MAX_WRONG_TRIES = 5
 
@@ -31,7 +29,7 @@ class CodeRecord(Frozen):
     proof_key: Digest
     expires: float
     wrong_tries: int = Field(default=0, ge=0)
-    certificate: Pem | None = None
+    certificate: values.Pem | None = None
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class JudgedCode:
     refused: str | None = None
 
 
-def judge_code(record: CodeRecord, request: CertificateRequest, now: float) -> JudgedCode:
+def judge_code(record: CodeRecord, request: messages.CertificateRequest, now: float) -> JudgedCode:
     """Whether a request is entitled to a certificate; an earlier redemption is not considered here."""
     if record.wrong_tries >= MAX_WRONG_TRIES:
         return JudgedCode(record, "too many wrong tries")
@@ -61,7 +59,7 @@ def judge_code(record: CodeRecord, request: CertificateRequest, now: float) -> J
 
 def issue_code(authority: Authority, device: str, *, lifetime_s: float, trust: str = "") -> EnrolmentCode:
     identity, secret = f"~{secrets.token_hex(8)}", secrets.token_hex(SECRET_BYTES)
-    key, now, settings = new_key(), authority.clock(), authority.settings
+    key, now, settings = certificates.new_key(), authority.clock(), authority.settings
     opener = client_certificate(
         authority.enrolment_signer, identity, key.public_key(), lifetime_s=lifetime_s, now=now
     )
@@ -75,7 +73,7 @@ def issue_code(authority: Authority, device: str, *, lifetime_s: float, trust: s
         broker=settings.broker,
         authority=authority.ca_pem.decode(),
         certificate=opener.public_bytes(Encoding.PEM).decode(),
-        key=key_pem(key).decode(),
+        key=certificates.key_pem(key).decode(),
         trust=trust,
     )
     kept = proof_key(secret, identity).hex()
@@ -88,11 +86,11 @@ def find_code(authority: Authority, identity: str) -> CodeRecord:
     try:
         return CodeRecord.model_validate_json(_path(authority, identity).read_bytes())
     except FileNotFoundError:
-        raise PeerError(f"there is no code {identity}", reason=Reason.NOT_ENTITLED) from None
+        raise PeerError(f"there is no code {identity}", reason=values.Reason.NOT_ENTITLED) from None
 
 
 def save_code(authority: Authority, record: CodeRecord) -> None:
-    write_private(_path(authority, record.id), record.model_dump_json().encode())
+    private_files.write_private(_path(authority, record.id), record.model_dump_json().encode())
 
 
 def open_codes(authority: Authority) -> list[CodeRecord]:

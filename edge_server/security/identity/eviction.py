@@ -14,8 +14,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from edge_client.security.identity.certificates import key_pem, new_key
-from edge_client.security.identity.private_files import write_private
+from edge_client.security.identity import certificates, private_files
 from edge_client.transport.broker_address import TlsFiles, parse_address
 from edge_client.transport.link_events import Inbox, LinkUp
 from edge_client.transport.mqtt_client import Link
@@ -62,16 +61,16 @@ def read_pid(path: Path) -> int:
 
 def evict(authority: Authority, device: str, broker: str) -> None:
     """End the device's connection, if it has one; raises `EdgeError` if the broker cannot be reached."""
-    key, inbox = new_key(), Inbox()
+    key, inbox = certificates.new_key(), Inbox()
     passing = client_certificate(
         authority.root, device, key.public_key(), lifetime_s=PASSING_S, now=authority.clock()
     )
     with tempfile.TemporaryDirectory(prefix="edge-evict-") as name:
         folder = Path(name)
         files = TlsFiles(folder / "ca", folder / "certificate", folder / "key")
-        write_private(folder / "ca", authority.ca_pem)
-        write_private(folder / "certificate", passing.public_bytes(Encoding.PEM))
-        write_private(folder / "key", key_pem(key))
+        private_files.write_private(folder / "ca", authority.ca_pem)
+        private_files.write_private(folder / "certificate", passing.public_bytes(Encoding.PEM))
+        private_files.write_private(folder / "key", certificates.key_pem(key))
         link = Link(parse_address(broker, files), inbox, client_id=device, filters=())
         link.open()
         try:

@@ -10,11 +10,9 @@ from pathlib import Path
 
 from cryptography import x509
 
-from edge_client.security.identity.certificates import validity_of
-from edge_client.security.identity.private_files import private_folder, write_private
+from edge_client.security.identity import certificates, private_files
+from edge_server.security.identity import device_names, enrolment_codes
 from edge_server.security.identity.authority import Authority
-from edge_server.security.identity.device_names import check_device_name, check_name_of_site
-from edge_server.security.identity.enrolment_codes import open_codes
 from schemas.base import Frozen
 from schemas.errors import ConfigError
 
@@ -35,12 +33,12 @@ def issued_already(
     enrolled.
     """
     enrolled, suffix = set(authority.devices()), "code" if code else "tar"
-    invited = {record.device for record in open_codes(authority)} if code else set()
+    invited = {record.device for record in enrolment_codes.open_codes(authority)} if code else set()
     kept = set()
     for device, where in devices:
         try:
-            check_device_name(device)
-            check_name_of_site(authority, device)
+            device_names.check_device_name(device)
+            device_names.check_name_of_site(authority, device)
             path, known = out / f"{device}.{suffix}", device in enrolled
             if renew:
                 continue
@@ -67,9 +65,9 @@ def _check_is_free(authority: Authority, device: str, path: Path, *, known: bool
 
 def issue_marked(authority: Authority, device: str, issue: Callable[[], None]) -> None:
     """Issue one device's archive or code, marked until it lies in its place."""
-    mark = private_folder(authority.folder / ISSUING) / device
+    mark = private_files.private_folder(authority.folder / ISSUING) / device
     with authority.lock_folder():
-        write_private(mark, b"")
+        private_files.write_private(mark, b"")
         issue()
         mark.unlink()
 
@@ -106,7 +104,7 @@ def enrolments(authority: Authority) -> list[Enrolment]:
         enrolled = _enrolment(authority, device, revoked, now, gateway=device in sites)
         if enrolled is not None:
             by_name[device] = enrolled
-    for record in open_codes(authority):
+    for record in enrolment_codes.open_codes(authority):
         if record.certificate is None:
             until = round(record.expires)
             invited = Enrolment(device=record.device, state=EnrolmentState.INVITED, until=until)
@@ -122,7 +120,7 @@ def _enrolment(
     if not issued:
         return None
     valid = [certificate for certificate in issued if certificate.serial_number not in revoked]
-    periods = [validity_of(certificate) for certificate in valid or issued]
+    periods = [certificates.validity_of(certificate) for certificate in valid or issued]
     until = max(period.not_after for period in periods)
     current = EnrolmentState.ENROLLED if until > now else EnrolmentState.EXPIRED
     state = current if valid else EnrolmentState.REVOKED

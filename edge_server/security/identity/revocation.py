@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
+from edge_server.security.identity import enrolment_codes, eviction, mosquitto
 from edge_server.security.identity.authority import Authority
-from edge_server.security.identity.enrolment_codes import withdraw_codes
-from edge_server.security.identity.eviction import copy_revocation_list, evict, reload_broker
-from edge_server.security.identity.mosquitto import REVOKED
 from schemas.errors import ConfigError, format_count, nearest
 
 
@@ -28,7 +26,7 @@ class Revocation:
         done = [f"{self.device}: {count} revoked, no code is left"]
         if self.reloaded or self.evicted:
             return done
-        path = self.authority.broker / REVOKED
+        path = self.authority.broker / mosquitto.REVOKED
         why = f" ({self.missing})" if self.missing else ""
         return [
             *done,
@@ -40,14 +38,14 @@ class Revocation:
 
 def check_is_known(authority: Authority, device: str) -> None:
     """Raise `ConfigError` for a device that was neither enrolled nor given a code."""
-    if device not in authority.devices() and not withdraw_codes(authority, device):
+    if device not in authority.devices() and not enrolment_codes.withdraw_codes(authority, device):
         raise ConfigError(f"no device '{device}' was enrolled{nearest(device, authority.devices())}")
 
 
 def revoke_certificates(authority: Authority, device: str) -> int:
     """Revoke all certificates of a device, and withdraw its codes; returns the number of certificates."""
     with authority.lock_folder():
-        withdraw_codes(authority, device)
+        enrolment_codes.withdraw_codes(authority, device)
         return authority.revoke(device) if device in authority.devices() else 0
 
 
@@ -64,10 +62,10 @@ def notify_broker(
 
     Raises `EdgeError` if the broker cannot be reached.
     """
-    missing = copy_revocation_list(authority)
+    missing = eviction.copy_revocation_list(authority)
     reloaded = pid is not None and missing is None
     if pid is not None and reloaded:
-        reload_broker(pid)
+        eviction.reload_broker(pid)
     if reloaded or end:
-        evict(authority, device, broker or authority.settings.broker)
+        eviction.evict(authority, device, broker or authority.settings.broker)
     return Revocation(authority, device, certificates, reloaded, reloaded or end, missing)

@@ -14,17 +14,15 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from edge_client.transport import link_events, mqtt_client
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.event_loop import EventLoop, Stop
-from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
-from edge_client.transport.mqtt_client import Link
 from edge_server.security.identity import enrolment_codes, mosquitto
 from edge_server.security.identity.authority import Authority
+from schemas import topics, values
 from schemas.errors import PeerError
 from schemas.messages import CertificateRequest, IssuedCertificate, Refusal, decode_message, encode_message
 from schemas.security.enrolment import answer_proof
-from schemas.topics import EnrolTopic, authority_filters, is_code_id, parse_topic
-from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +32,9 @@ class RegistrationService:
 
     def __init__(self, authority: Authority, address: BrokerAddress) -> None:
         self._address, self._registration = address, RegistrationAuthority(authority)
-        self.inbox: Inbox = queue.SimpleQueue()
-        filters = authority_filters(authority.settings.federation)
-        self._link = Link(address, self.inbox, client_id=mosquitto.SERVICE, filters=filters)
+        self.inbox: link_events.Inbox = queue.SimpleQueue()
+        filters = topics.authority_filters(authority.settings.federation)
+        self._link = mqtt_client.Link(address, self.inbox, client_id=mosquitto.SERVICE, filters=filters)
         self.loop = EventLoop(self.inbox, handle=self._handle)
         self._stopped = False
 
@@ -56,13 +54,13 @@ class RegistrationService:
         match event:
             case Stop():
                 self._stopped = True
-            case Arrived(topic, payload):
+            case link_events.Arrived(topic, payload):
                 back, message = self._registration.answer(topic, payload)
                 self._link.publish(str(back), encode_message(message))
-            case LinkUp():
+            case link_events.LinkUp():
                 log.info("answering at %s", self._address)
                 self._link.handle(event)
-            case LinkDown(reason):
+            case link_events.LinkDown(reason):
                 log.warning("no connection to %s: %s; trying again", self._address, reason)
                 self._link.handle(event)
 
@@ -84,15 +82,15 @@ class RegistrationAuthority:
         self._authority = authority
         self._allowance = RequestAllowance()
 
-    def answer(self, topic: str, payload: bytes) -> tuple[EnrolTopic, IssuedCertificate | Refusal]:
+    def answer(self, topic: str, payload: bytes) -> tuple[topics.EnrolTopic, IssuedCertificate | Refusal]:
         """The answer and its topic; raises `PeerError` for messages that get no answer."""
-        where = parse_topic(topic)
-        if not isinstance(where, EnrolTopic) or where.part != "request":
+        where = topics.parse_topic(topic)
+        if not isinstance(where, topics.EnrolTopic) or where.part != "request":
             raise PeerError(f"nothing is expected on {topic}")
         request = decode_message(payload, federation=self._authority.settings.federation)
         if not isinstance(request, CertificateRequest):
-            raise PeerError(f"'{request.kind}' on {topic}", reason=Reason.UNKNOWN_KIND)
-        back = EnrolTopic(where.federation, where.who, "answer")
+            raise PeerError(f"'{request.kind}' on {topic}", reason=values.Reason.UNKNOWN_KIND)
+        back = topics.EnrolTopic(where.federation, where.who, "answer")
         try:
             self._spend(where.who)
             with self._authority.lock_folder():
@@ -105,14 +103,14 @@ class RegistrationAuthority:
     def _spend(self, who: str) -> None:
         left = self._allowance.spend(who, self._authority.clock())
         if left is None:
-            raise PeerError("too many requests, try later", reason=Reason.TOO_MANY_REQUESTS)
+            raise PeerError("too many requests, try later", reason=values.Reason.TOO_MANY_REQUESTS)
         self._allowance = left
 
     def _issue(self, who: str, request: CertificateRequest) -> IssuedCertificate:
-        if is_code_id(who):
+        if topics.is_code_id(who):
             return self._redeem(who, request)
         if request.device != who:
-            raise PeerError(f"{who} asks for {request.device}", reason=Reason.WRONG_SENDER)
+            raise PeerError(f"{who} asks for {request.device}", reason=values.Reason.WRONG_SENDER)
         return self._renew(request)
 
     def _redeem(self, who: str, request: CertificateRequest) -> IssuedCertificate:
@@ -121,7 +119,7 @@ class RegistrationAuthority:
         if judged.record != record:
             enrolment_codes.save_code(self._authority, judged.record)
         if judged.refused is not None:
-            raise PeerError(judged.refused, reason=Reason.NOT_ENTITLED)
+            raise PeerError(judged.refused, reason=values.Reason.NOT_ENTITLED)
         key = requested_key(request)
         if record.certificate is None:
             made = self._authority.issue(record.device, key)
@@ -131,7 +129,7 @@ class RegistrationAuthority:
         assert record.certificate is not None
         certificate = x509.load_pem_x509_certificate(record.certificate.encode())
         if certificate.public_key() != key:
-            raise PeerError("the code has been used", reason=Reason.NOT_ENTITLED)
+            raise PeerError("the code has been used", reason=values.Reason.NOT_ENTITLED)
         issued = self._make_answer(request, certificate)
         proof = answer_proof(
             bytes.fromhex(record.proof_key),
@@ -145,12 +143,12 @@ class RegistrationAuthority:
     def _renew(self, request: CertificateRequest) -> IssuedCertificate:
         key, held = requested_key(request), self._authority.certificates(request.device)
         if not held:
-            raise PeerError(f"{request.device} is revoked or unknown", reason=Reason.NOT_ENTITLED)
+            raise PeerError(f"{request.device} is revoked or unknown", reason=values.Reason.NOT_ENTITLED)
         for certificate in held:
             if certificate.public_key() == key:
                 return self._make_answer(request, certificate)
         if len(held) >= MAX_VALID:
-            raise PeerError(f"{len(held)} certificates are valid", reason=Reason.TOO_MANY_REQUESTS)
+            raise PeerError(f"{len(held)} certificates are valid", reason=values.Reason.TOO_MANY_REQUESTS)
         log.info("%s: certificate renewed", request.device, extra={"device": request.device})
         return self._make_answer(request, self._authority.issue(request.device, key))
 

@@ -15,10 +15,9 @@ from typing import Any
 
 from edge_client.security.secure_aggregation.protocol import revealed_segments
 from edge_server.security.secure_aggregation.unmasking import OpenedSecrets, open_secrets
-from schemas import messages
+from schemas import messages, values
 from schemas.errors import PeerError
 from schemas.security.secure_aggregation import MaskingTerms, Member
-from schemas.values import Reason
 
 COHORT = "sum-of-the-cohort"  # The client name of the single update that a masked round results in
 
@@ -84,7 +83,7 @@ def take_part(
     """Take a device's message for a step, or repeat an earlier answer; raises `PeerError` for others."""
     task = gathering.tasks.get(message.device)
     if task is None or (message.run, message.attempt) != (task.run, task.attempt):
-        raise PeerError(f"{message.kind} for no masked task of this round", reason=Reason.STALE_ROUND)
+        raise PeerError(f"{message.kind} for no masked task of this round", reason=values.Reason.STALE_ROUND)
     match message:
         case messages.KeyAdvertisement():
             return _on_keys(gathering, message)
@@ -100,16 +99,16 @@ def _on_keys(gathering: MaskAgreement, message: messages.KeyAdvertisement) -> St
     members = gathering.cohort.members if gathering.cohort is not None else ()
     listed = message.device in {member.name for member in members}
     if not listed or gathering.keys.get(message.device) != message:
-        raise PeerError("the cohort is formed without these keys", reason=Reason.STALE_ROUND)
+        raise PeerError("the cohort is formed without these keys", reason=values.Reason.STALE_ROUND)
     return gathering, [_cohort_for(gathering, message.device)]
 
 
 def _on_shares(gathering: MaskAgreement, message: messages.KeyShares) -> Step:
     if gathering.cohort is None:
-        raise PeerError("shares before the cohort", reason=Reason.STALE_ROUND)
+        raise PeerError("shares before the cohort", reason=values.Reason.STALE_ROUND)
     if gathering.stage is not Stage.SHARING:
         if message.device not in gathering.shares:
-            raise PeerError("the masks are agreed without these shares", reason=Reason.STALE_ROUND)
+            raise PeerError("the masks are agreed without these shares", reason=values.Reason.STALE_ROUND)
         return gathering, [_parcels_for(gathering, message.device)]
     members = {member.name for member in gathering.cohort.members}
     if message.device not in members or message.shares.keys() != members - {message.device}:
@@ -119,7 +118,7 @@ def _on_shares(gathering: MaskAgreement, message: messages.KeyShares) -> Step:
 
 def _on_answer(gathering: MaskAgreement, message: messages.UnmaskAnswer) -> Step:
     if gathering.stage is not Stage.UNMASKING or message.device not in gathering.survivors:
-        raise PeerError("no request to unmask is open", reason=Reason.STALE_ROUND)
+        raise PeerError("no request to unmask is open", reason=values.Reason.STALE_ROUND)
     lost = gathering.partners.keys() - gathering.survivors
     if message.seeds.keys() != gathering.survivors or message.keys.keys() != lost:
         raise PeerError("the answer is about other devices than the request")

@@ -8,13 +8,11 @@ from pathlib import Path
 from edge_client.data.sources import load_source
 from edge_server.config.sections import DataSettings
 from edge_server.config.test_data import merge_tables
-from edge_server.simulation.engines import check_device
+from edge_server.simulation import engines, inputs
+from edge_server.simulation.experiments import one_run, runner
 from edge_server.simulation.experiments.cells import Cell, Plan, RunSelection, make_plan
 from edge_server.simulation.experiments.experiment import Experiment, Row, experiment_names, load_experiment
 from edge_server.simulation.experiments.findings import Findings
-from edge_server.simulation.experiments.one_run import Simulate
-from edge_server.simulation.experiments.runner import Progress
-from edge_server.simulation.inputs import as_simulated
 from schemas.errors import ConfigError
 
 
@@ -33,7 +31,7 @@ def named_experiment(words: Sequence[str]) -> Experiment:
 
 
 def run_comparison(
-    plan: Plan, out: Path, *, simulate: Simulate, progress: Progress, parallel: int = 1
+    plan: Plan, out: Path, *, simulate: one_run.Simulate, progress: runner.Progress, parallel: int = 1
 ) -> Findings:
     """Run the comparison of the experiment's kind; `parallel` runs at once where runs are compared."""
     kind = plan.experiment.kind
@@ -69,7 +67,7 @@ def checked_plan(experiment: Experiment, choice: RunSelection) -> Plan:
     plan = replace(plan, cells=tuple(map(_with_data, plan.cells)))
     configs = [(cell, cell.config()) for cell in plan.cells]
     for _, config in configs:
-        check_device(config.simulation)
+        engines.check_device(config.simulation)
     reasons = [(cell, _missing_data(cell, config.data)) for cell, config in configs]
     missing = {cell.column: reason for cell, reason in reasons if reason}
     kept = tuple(cell for cell, reason in reasons if not reason)
@@ -84,7 +82,7 @@ def _with_data(cell: Cell) -> Cell:
     config = cell.config()
     if config.data.source is not None:
         return cell
-    source = as_simulated(config).data.source
+    source = inputs.as_simulated(config).data.source
     return replace(cell, table=merge_tables(cell.table, {"data": {"source": source}}))
 
 

@@ -12,19 +12,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from edge_client.data.dataset import LabelledData
-from edge_client.data.shapes import fit_data
-from edge_client.data.sources import part_of
-from edge_client.models.build import build_model
-from edge_client.models.fixed_state import fill_fixed
+from edge_client.data import dataset, shapes, sources
+from edge_client.models import build, fixed_state
 from edge_client.pruning.surgery import load_arrays
 from edge_client.training.evaluation import evaluate
 from edge_server.config.test_data import model_spec, read_source
 from edge_server.observability.grad_cam import Heat, concentration, grad_cam
-from edge_server.simulation.experiments.cells import Plan
+from edge_server.simulation.experiments import cells, runner
 from edge_server.simulation.experiments.findings import Findings, Table
 from edge_server.simulation.experiments.one_run import EndedRun, Simulate, run_path
-from edge_server.simulation.experiments.runner import Progress, run_all
 from edge_server.storage.run_folder import read_fixed
 from schemas.errors import ConfigError
 from schemas.tensors.files import FileGroups
@@ -33,9 +29,9 @@ MEASURED = 200
 SHOWN = 8
 
 
-def find_grad_cam(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) -> Findings:
+def find_grad_cam(plan: cells.Plan, out: Path, *, simulate: Simulate, progress: runner.Progress) -> Findings:
     """Run every row, and compute Grad-CAM of the first seed's models on the same test pictures."""
-    outcome = run_all(plan, out, simulate=simulate, progress=progress)
+    outcome = runner.run_all(plan, out, simulate=simulate, progress=progress)
     failures = tuple(
         f"{finished.run.cell.row}: {finished.failure}" for finished in outcome.done if finished.failure
     )
@@ -61,11 +57,11 @@ def find_grad_cam(plan: Plan, out: Path, *, simulate: Simulate, progress: Progre
     return Findings((table,), records, details, ("grad-cam.png",), plan.notes, failures)
 
 
-def _pictures(plan: Plan, count: int) -> LabelledData:
+def _pictures(plan: cells.Plan, count: int) -> dataset.LabelledData:
     """The first test pictures of each class in turn, so that all classes are shown."""
     config = plan.cells[0].config()
-    data = read_source(config, part_of(str(config.data.source), "test"), split="test")
-    data = fit_data(data, model_spec(config, data).input_shape)
+    data = read_source(config, sources.part_of(str(config.data.source), "test"), split="test")
+    data = shapes.fit_data(data, model_spec(config, data).input_shape)
     turns = np.zeros(len(data), dtype=np.int64)
     for label in range(data.num_classes):
         own = np.flatnonzero(data.labels == label)
@@ -73,19 +69,19 @@ def _pictures(plan: Plan, count: int) -> LabelledData:
     return data.subset(np.lexsort((data.labels, turns))[:count])
 
 
-def _load_trained(done: EndedRun, out: Path, data: LabelledData) -> nn.Module:
+def _load_trained(done: EndedRun, out: Path, data: dataset.LabelledData) -> nn.Module:
     folder = run_path(done.run, out)
     versions = list((folder / "models").glob("round-*/state.safetensors"))
     if not versions:
         raise ConfigError(f"{folder} contains no model")
     latest = max(versions, key=lambda path: int(path.parent.name.split("-")[1]))
-    module = build_model(model_spec(done.run.config, data))
-    fill_fixed(module, read_fixed(latest.parent))
+    module = build.build_model(model_spec(done.run.config, data))
+    fixed_state.fill_fixed(module, read_fixed(latest.parent))
     load_arrays(module, FileGroups(latest)["model"])
     return module
 
 
-def _draw(data: LabelledData, heats: Mapping[str, Heat], path: Path) -> None:
+def _draw(data: dataset.LabelledData, heats: Mapping[str, Heat], path: Path) -> None:
     from edge_server.simulation.experiments.plots import DPI, plt
 
     count = min(SHOWN, len(data))

@@ -12,8 +12,7 @@ from typing import Any
 
 from edge_server.config.units import bytes_text
 from edge_server.observability.figures import ACCURACY
-from edge_server.simulation.experiments.cells import Plan
-from edge_server.simulation.experiments.comparison import spread_text, unit
+from edge_server.simulation.experiments import cells, comparison, one_run, runner, runs
 from edge_server.simulation.experiments.findings import NOTHING, Findings, Table, spread, without_empty
 from edge_server.simulation.experiments.league_scores import (
     ABOVE,
@@ -28,22 +27,19 @@ from edge_server.simulation.experiments.league_scores import (
     difference,
     league_scores,
 )
-from edge_server.simulation.experiments.one_run import EndedRun, Simulate, run_path
-from edge_server.simulation.experiments.runner import Progress, run_all
-from edge_server.simulation.experiments.runs import findings_of
 from edge_server.simulation.experiments.sizes import tier_sizes
 
 
 def find_league(
-    plan: Plan, out: Path, *, simulate: Simulate, progress: Progress, parallel: int = 1
+    plan: cells.Plan, out: Path, *, simulate: one_run.Simulate, progress: runner.Progress, parallel: int = 1
 ) -> Findings:
-    outcome = run_all(plan, out, simulate=simulate, progress=progress, parallel=parallel)
-    found = findings_of(plan, outcome, out)
+    outcome = runner.run_all(plan, out, simulate=simulate, progress=progress, parallel=parallel)
+    found = runs.findings_of(plan, outcome, out)
     scores = league_scores(
         outcome.done,
         average_rounds=plan.experiment.average_rounds,
         average_share=plan.experiment.average_share,
-        clients=lambda ended: client_accuracies(ended.run.config, run_path(ended.run, out)),
+        clients=lambda ended: client_accuracies(ended.run.config, one_run.run_path(ended.run, out)),
     )
     reference = plan.experiment.reference
     failures: dict[tuple[str, str], list[str]] = {}
@@ -64,11 +60,11 @@ def find_league(
     )
 
 
-def _place(ended: EndedRun) -> tuple[str, str]:
+def _place(ended: one_run.EndedRun) -> tuple[str, str]:
     return ended.run.cell.row, ended.run.cell.column
 
 
-def _with_paper_numbers(plan: Plan, found: Findings) -> list[Table]:
+def _with_paper_numbers(plan: cells.Plan, found: Findings) -> list[Table]:
     """The usual tables, of the global model, where a paper has numbers for a cell."""
     if all(cell.paper is None for cell in plan.cells):
         return []
@@ -101,10 +97,10 @@ def column_table(
     metric = next((score.metric for score in own), ACCURACY)
     heads = (
         "",
-        f"whole model ({unit(metric)})",
-        f"mean tier ({unit(metric)})",
-        *(f"tier {number} ({unit(metric)})" for number in range(1, tiers + 1)),
-        f"worst tier ({unit(metric)})",
+        f"whole model ({comparison.unit(metric)})",
+        f"mean tier ({comparison.unit(metric)})",
+        *(f"tier {number} ({comparison.unit(metric)})" for number in range(1, tiers + 1)),
+        f"worst tier ({comparison.unit(metric)})",
         "mean client (%)",
         "worst client (%)",
         *(f"rounds to {f'{100 * target:g} %' if metric.share else f'{target:g}'}" for target in targets),
@@ -138,7 +134,7 @@ def _row(
     metric = next((score.metric for score in own.values()), ACCURACY)
 
     def over_seeds(measure: Measure) -> str:
-        return spread_text(metric, spread([measure(score) for score in own.values()]))
+        return comparison.spread_text(metric, spread([measure(score) for score in own.values()]))
 
     def tier(number: int) -> Measure:
         return lambda score: score.tiers[number] if number < len(score.tiers) else None

@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.data.dataset import LabelledData
-from edge_client.data.shapes import fit_data
+from edge_client.data import dataset, shapes
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import learning_task
 from edge_client.storage.atomic_files import write_synced
@@ -27,9 +26,8 @@ from edge_server.config.test_data import load_test_data, model_spec
 from edge_server.observability.dashboard.grad_cam_process import tier_model
 from edge_server.observability.figures import ACCURACY, leading_metric, tested_figures
 from edge_server.observability.report.measures import averaging_window, first_reached
+from edge_server.simulation import inputs, population
 from edge_server.simulation.experiments.one_run import EndedRun
-from edge_server.simulation.inputs import as_simulated, training_data
-from edge_server.simulation.population import make_population
 from edge_server.storage.records import RoundRecord
 from edge_server.strategy.aggregation.updates import is_statistic
 from schemas.tensors.files import FileGroups
@@ -52,9 +50,9 @@ def client_accuracies(config: Config, folder: Path) -> dict[str, float]:
     versions = sorted((folder / "models").glob("round-*"), key=lambda path: int(path.name.split("-")[1]))
     if not versions or _has_own_normalisation(config, versions[-1]):
         return {}
-    config = as_simulated(config)
+    config = inputs.as_simulated(config)
     (labels, origins), test = _labels(_data_key(config)), _test_data(_data_key(config))
-    devices = make_population(config, labels, origins)
+    devices = population.make_population(config, labels, origins)
     by_tier = {
         tier: class_accuracies(logits(tier_model(config, test, versions[-1], tier), test.inputs()), test)
         for tier in {device.tier for device in devices}
@@ -76,7 +74,7 @@ def _has_own_normalisation(config: Config, version: Path) -> bool:
     return any(rule.owns or rule.measured for rule in rules) and any(map(is_statistic, names))
 
 
-def class_accuracies(outputs: NDArray[np.float32], data: LabelledData) -> Floats:
+def class_accuracies(outputs: NDArray[np.float32], data: dataset.LabelledData) -> Floats:
     """The share of right answers among each class's examples [classes]; not a number for absent classes."""
     right = outputs.argmax(axis=1) == data.labels
     counts = np.bincount(data.labels, minlength=data.num_classes)
@@ -98,16 +96,16 @@ def _data_key(config: Config) -> str:
 
 @lru_cache(maxsize=4)
 def _labels(key: str) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-    data = training_data(Config.model_validate_json(key))
+    data = inputs.training_data(Config.model_validate_json(key))
     return data.labels, data.origins
 
 
 @lru_cache(maxsize=4)
-def _test_data(key: str) -> LabelledData:
+def _test_data(key: str) -> dataset.LabelledData:
     config = Config.model_validate_json(key)
     data = load_test_data(config)
     assert data is not None
-    return fit_data(data, model_spec(config, data).input_shape)
+    return shapes.fit_data(data, model_spec(config, data).input_shape)
 
 
 EXACT = 6  # With this number of seeds or fewer, every resample is computed; with more, `DRAWN` are drawn

@@ -12,8 +12,7 @@ from typing import TextIO
 from edge_server.config.units import duration_text
 from edge_server.observability.figures import newest_figure_text
 from edge_server.observability.snapshot import Snapshot, Watcher
-from edge_server.simulation.experiments.cells import CellRun
-from edge_server.simulation.experiments.experiment import Column
+from edge_server.simulation.experiments import cells, experiment
 
 FILE_EVERY_S = 60
 
@@ -38,7 +37,7 @@ class Lines:
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._status = stream, StatusLine(stream)
 
-    def begin(self, number: int, count: int, run: CellRun) -> Watcher:
+    def begin(self, number: int, count: int, run: cells.CellRun) -> Watcher:
         return RoundLine(f"[{number}/{count}] {_name(run)}", self._status)
 
     def at_work(self, busy: int, *, ended: int, count: int, left_s: float | None) -> None:
@@ -48,7 +47,7 @@ class Lines:
             f"{runs} at work, {ended} of {count} ended{_time_left_text(left_s)}" if busy else ""
         )
 
-    def end(self, number: int, run: CellRun, *, text: str, left_s: float | None) -> None:
+    def end(self, number: int, run: cells.CellRun, *, text: str, left_s: float | None) -> None:
         start = "\r\x1b[K" if self._stream.isatty() else ""
         print(
             f"{start}[{number}] {_name(run)}: {text}{_time_left_text(left_s)}", file=self._stream, flush=True
@@ -74,6 +73,6 @@ def _time_left_text(seconds: float | None, words: str = "left") -> str:
     return f", about {duration_text(seconds)} {words}" if seconds else ""
 
 
-def _name(run: CellRun) -> str:
-    column = "" if run.cell.column == Column().label else f", {run.cell.column}"
+def _name(run: cells.CellRun) -> str:
+    column = "" if run.cell.column == experiment.Column().label else f", {run.cell.column}"
     return f"{run.cell.row}{column}, seed {run.seed}"

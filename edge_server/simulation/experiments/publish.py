@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from edge_client.storage.atomic_files import write_synced
-from edge_server.observability.report.contents import read_provenance
+from edge_server.observability.report import contents, origin
 from edge_server.observability.report.document import (
     Block,
     Cell,
@@ -21,16 +21,14 @@ from edge_server.observability.report.document import (
 )
 from edge_server.observability.report.html_page import html_page
 from edge_server.observability.report.markdown import markdown_page
-from edge_server.observability.report.origin import differing
-from edge_server.simulation.experiments.cells import Plan
+from edge_server.simulation.experiments import cells, one_run
 from edge_server.simulation.experiments.ended_runs import NAME as ENDED_RUNS
 from edge_server.simulation.experiments.ended_runs import pack_runs
 from edge_server.simulation.experiments.findings import Findings, Table, csv_text, markdown_table
-from edge_server.simulation.experiments.one_run import run_path
 from edge_server.storage.provenance import Provenance
 
 
-def publish(plan: Plan, findings: Findings, out: Path, made: Provenance) -> None:
+def publish(plan: cells.Plan, findings: Findings, out: Path, made: Provenance) -> None:
     report = document(plan, findings, out, made)
     files = {
         "results.json": results_json(plan, findings, made),
@@ -45,7 +43,7 @@ def publish(plan: Plan, findings: Findings, out: Path, made: Provenance) -> None
         write_synced(out / ENDED_RUNS, packed)
 
 
-def results_json(plan: Plan, findings: Findings, made: Provenance) -> str:
+def results_json(plan: cells.Plan, findings: Findings, made: Provenance) -> str:
     document = {
         "experiment": plan.experiment.title,
         "reproduces": plan.experiment.reproduces,
@@ -61,7 +59,7 @@ def results_json(plan: Plan, findings: Findings, made: Provenance) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
-def markdown(plan: Plan, findings: Findings, made: Provenance) -> str:
+def markdown(plan: cells.Plan, findings: Findings, made: Provenance) -> str:
     parts = [f"# {plan.experiment.title}", _heading(plan), *(f"- {note}" for note in _remarks(findings))]
     for shown in findings.tables:
         parts += ["", f"## {shown.caption}", "", markdown_table(shown)]
@@ -69,7 +67,7 @@ def markdown(plan: Plan, findings: Findings, made: Provenance) -> str:
     return "\n".join([*parts, "", f"Made by `{made.command}` on {_origin(made)}.", ""])
 
 
-def document(plan: Plan, findings: Findings, out: Path, made: Provenance) -> Document:
+def document(plan: cells.Plan, findings: Findings, out: Path, made: Provenance) -> Document:
     """The comparison as a report: tables, curves, pictures, differing settings, the command to repeat it."""
     results = tuple(_results(made_table) for made_table in findings.tables)
     finished = not findings.interrupted and not findings.failures
@@ -95,7 +93,7 @@ def document(plan: Plan, findings: Findings, out: Path, made: Provenance) -> Doc
     )
 
 
-def _facts(plan: Plan, out: Path, made: Provenance) -> tuple[tuple[str, str], ...]:
+def _facts(plan: cells.Plan, out: Path, made: Provenance) -> tuple[tuple[str, str], ...]:
     seeds = ", ".join(map(str, plan.seeds))
     spread = () if plan.experiment.kind == "sizes" else (("seeds", f"{seeds} (mean ± standard deviation)"),)
     return (
@@ -107,13 +105,13 @@ def _facts(plan: Plan, out: Path, made: Provenance) -> tuple[tuple[str, str], ..
     )
 
 
-def _begun(plan: Plan, out: Path, made: Provenance) -> str:
+def _begun(plan: cells.Plan, out: Path, made: Provenance) -> str:
     """The date on which the first run began, in this call or an earlier one."""
-    runs = (read_provenance(run_path(run, out)) for run in plan.runs)
+    runs = (contents.read_provenance(one_run.run_path(run, out)) for run in plan.runs)
     return min([made.date, *(run.date for run in runs if run is not None)])
 
 
-def _codecs(plan: Plan) -> str:
+def _codecs(plan: cells.Plan) -> str:
     rows: dict[str, list[str]] = {}
     for cell in plan.cells:
         strategy = cell.config().strategy
@@ -133,11 +131,11 @@ def _results(made: Table) -> Block:
     return table(made.caption, made.columns, rows, rest="table.csv")
 
 
-def _differences(plan: Plan) -> Block:
+def _differences(plan: cells.Plan) -> Block:
     """The settings that differ between the rows, each in its first column."""
     first = {cell.row: cell for cell in reversed(plan.cells)}
     rows = list(dict.fromkeys(cell.row for cell in plan.cells))
-    found = differing([first[row].table for row in rows])
+    found = origin.differing([first[row].table for row in rows])
     if not found:
         return Paragraph("The rows' federation files are the same.")
     # One line per row of the results: a column for each would not fit the page.
@@ -147,7 +145,7 @@ def _differences(plan: Plan) -> Block:
     return table("Settings that are not the same in all rows", ("row", *found), lines, rest="results.json")
 
 
-def _heading(plan: Plan) -> str:
+def _heading(plan: cells.Plan) -> str:
     seeds = ", ".join(str(seed) for seed in plan.seeds)
     seeds_text = "" if plan.experiment.kind == "sizes" else f", seeds {seeds} (mean ± standard deviation)"
     return f"{plan.experiment.reproduces or 'Recipes compared'}. Scale {plan.scale}{seeds_text}.\n"

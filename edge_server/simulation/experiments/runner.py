@@ -18,8 +18,7 @@ from edge_client.system.process_memory import keep_freed_memory
 from edge_server.coordinator.launch import stopped_by_signals
 from edge_server.coordinator.worker_processes import end_with_parent, ending, spawn_context
 from edge_server.observability.snapshot import Snapshot, Watcher
-from edge_server.simulation.experiments import one_run
-from edge_server.simulation.experiments.cells import CellRun, Plan
+from edge_server.simulation.experiments import cells, one_run
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +27,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def run_in_processes(
-    runs: Sequence[CellRun],
+    runs: Sequence[cells.CellRun],
     out: Path,
     simulate: one_run.Simulate,
     count: int,
@@ -66,7 +65,7 @@ class _Worker:
     process: Any
     connection: Connection
     share: Any
-    run: CellRun | None = None
+    run: cells.CellRun | None = None
 
 
 class _Pool:
@@ -91,7 +90,7 @@ class _Pool:
         """Ask all runs to stop; may be called from a signal handler."""
         self._stop.value = True
 
-    def begin(self, run: CellRun) -> None:
+    def begin(self, run: cells.CellRun) -> None:
         idle = (worker for worker in self._workers if worker.run is None and worker.process.is_alive())
         worker = next(idle, None) or self._new_worker()
         worker.run, worker.share.value = run, 0.0
@@ -191,7 +190,7 @@ def _work(
             connection.send(None if stop.value else _failure(run, out, simulate, _Stopping(stop, share)))
 
 
-def _failure(run: CellRun, out: Path, simulate: one_run.Simulate, watcher: _Stopping) -> str:
+def _failure(run: cells.CellRun, out: Path, simulate: one_run.Simulate, watcher: _Stopping) -> str:
     """Why the run failed; "" if it did not. What a user's own code raises fails this run alone."""
     try:
         return one_run.do_run(run, out, simulate, watcher, alone=False).failure
@@ -207,7 +206,7 @@ def _nothing(number: int, frame: object) -> None:
 class Progress(Protocol):
     """Displays the progress of the runs."""
 
-    def begin(self, number: int, count: int, run: CellRun) -> Watcher:
+    def begin(self, number: int, count: int, run: cells.CellRun) -> Watcher:
         """Display that a run begins; returns the run's watcher."""
 
     def at_work(self, busy: int, *, ended: int, count: int, left_s: float | None) -> None:
@@ -216,7 +215,7 @@ class Progress(Protocol):
         `left_s` are the estimated seconds left for all.
         """
 
-    def end(self, number: int, run: CellRun, *, text: str, left_s: float | None) -> None:
+    def end(self, number: int, run: cells.CellRun, *, text: str, left_s: float | None) -> None:
         """Display the end of a run with its result; `left_s` are the estimated seconds left."""
 
 
@@ -229,7 +228,7 @@ class EndedRuns:
 
 
 def run_all(
-    plan: Plan,
+    plan: cells.Plan,
     out: Path,
     *,
     simulate: one_run.Simulate,
@@ -269,7 +268,7 @@ def run_all(
 
 
 def _run_parallel(
-    plan: Plan,
+    plan: cells.Plan,
     out: Path,
     simulate: one_run.Simulate,
     progress: Progress,

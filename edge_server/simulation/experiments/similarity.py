@@ -11,19 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.data.dataset import LabelledData
+from edge_client.data import dataset, sources
 from edge_client.data.partition import parse_partition, partition_indices
-from edge_client.data.sources import part_of
 from edge_client.models.build import build_model
 from edge_client.pruning.surgery import arrays_of, load_arrays
 from edge_client.training.loop import single_thread, train
 from edge_server.config.config import Config
 from edge_server.config.test_data import read_source
-from edge_server.simulation.experiments.cells import CellRun, Plan
+from edge_server.simulation.experiments import cells, runner
 from edge_server.simulation.experiments.findings import Findings, Table, spread, without_empty
-from edge_server.simulation.experiments.runner import Progress
-from edge_server.strategy.aggregation.combiners import dot_products
-from edge_server.strategy.aggregation.deltas import full_coverage
+from edge_server.strategy.aggregation import combiners, deltas
 from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate
 from edge_server.strategy.weighting.igfl import softmax
 from schemas.strategy import TrainingPlan
@@ -62,7 +59,7 @@ def matching_rate(alpha: Floats, labels: tuple[frozenset[int], ...]) -> float | 
     return matched / wanted if wanted else None
 
 
-def find_similarity(plan: Plan, out: Path, *, progress: Progress) -> Findings:
+def find_similarity(plan: cells.Plan, out: Path, *, progress: runner.Progress) -> Findings:
     """Compute each row's populations, one per seed; the heat map shows the first of each row."""
     found: dict[str, list[Population]] = {cell.row: [] for cell in plan.cells}
     runs = plan.runs
@@ -86,11 +83,11 @@ def find_similarity(plan: Plan, out: Path, *, progress: Progress) -> Findings:
     )
 
 
-_UNMAPPED = full_coverage(ChannelMap(groups={}, parameters={}))
+_UNMAPPED = deltas.full_coverage(ChannelMap(groups={}, parameters={}))
 
 
 def attend(config: Config) -> Population:
-    data = read_source(config, part_of(str(config.data.source), "train"))
+    data = read_source(config, sources.part_of(str(config.data.source), "train"))
     shares = _shares(config, data)
     shape, classes = data.input_shape, data.num_classes
     spec = ModelSpec(name=config.model.name, input_shape=shape, num_classes=classes)
@@ -103,7 +100,7 @@ def attend(config: Config) -> Population:
             load_arrays(module, params)
             train(module, share, _training(config, number, index))
             updates.append(_update(index, arrays_of(module), params, len(share)))
-        alpha = softmax(scale * dot_products(updates))
+        alpha = softmax(scale * combiners.dot_products(updates))
         total += alpha
         weights = alpha.mean(axis=0).astype(np.float32)
         moved = zip(weights, updates, strict=True)
@@ -113,13 +110,13 @@ def attend(config: Config) -> Population:
     return Population(labels, total / config.federation.rounds)
 
 
-def _labels_held(share: LabelledData) -> frozenset[int]:
+def _labels_held(share: dataset.LabelledData) -> frozenset[int]:
     """The labels of at least 2 % of a client's examples; a shard's edge may add others."""
     found, counts = np.unique(share.labels, return_counts=True)
     return frozenset(int(label) for label, n in zip(found, counts, strict=True) if 50 * n >= len(share))
 
 
-def _shares(config: Config, data: LabelledData) -> list[LabelledData]:
+def _shares(config: Config, data: dataset.LabelledData) -> list[dataset.LabelledData]:
     partition, count = parse_partition(config.data.partition_spec), config.clients.num_clients
     indices = partition_indices(
         data.labels, partition, count=count, seed=config.federation.seed, origins=data.origins
@@ -139,7 +136,7 @@ def _update(index: int, after: Arrays, before: Arrays, examples: int) -> GlobalU
     return GlobalUpdate(source, delta, _UNMAPPED, _UNMAPPED)
 
 
-def _load_or_compute(run: CellRun, out: Path) -> Population:
+def _load_or_compute(run: cells.CellRun, out: Path) -> Population:
     """The population from the file of an earlier call, or computed now."""
     path, config = out / "runs" / f"{run.folder}.npz", run.config
     text = config.to_toml()
@@ -156,7 +153,7 @@ def _load_or_compute(run: CellRun, out: Path) -> Population:
     return population
 
 
-def _table(plan: Plan, found: dict[str, list[Population]]) -> Table:
+def _table(plan: cells.Plan, found: dict[str, list[Population]]) -> Table:
     rows = []
     for cell in plan.cells:
         rates = spread([population.matching_rate for population in found[cell.row]])

@@ -7,8 +7,7 @@ from statistics import fmean
 
 from torch import nn
 
-from edge_client.models.build import build_model
-from edge_client.models.registry import entry
+from edge_client.models import build, registry
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
 from edge_client.pruning.surgery import compact, count_macs, parameter_count
@@ -50,7 +49,7 @@ def mean_parameters(config: Config) -> float:
 def _size(name: str, shape: tuple[int, ...], classes: int, ratio: float | _PerLayer, multiple: int) -> Size:
     module, channel_map = _network(name, shape, classes)
     ratios = dict(ratio) if isinstance(ratio, tuple) else ratio
-    rounding = replace(entry(name), multiple=multiple)
+    rounding = replace(registry.entry(name), multiple=multiple)
     spec = prefix_spec(group_ratios(rounding, ratios, channel_map), channel_map)
     smaller = compact(module, spec, channel_map)
     return Size(parameter_count(smaller), count_macs(smaller, shape))
@@ -59,7 +58,7 @@ def _size(name: str, shape: tuple[int, ...], classes: int, ratio: float | _PerLa
 @lru_cache(maxsize=4)
 def _network(name: str, shape: tuple[int, ...], classes: int) -> tuple[nn.Module, ChannelMap]:
     """The full network, which takes longer than a sub-model of it."""
-    module = build_model(ModelSpec(name=name, input_shape=shape, num_classes=classes))
+    module = build.build_model(ModelSpec(name=name, input_shape=shape, num_classes=classes))
     return module, trace_channels(module, shape)
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from edge_server.config.units import bytes_text, duration_text
 from edge_server.observability.figures import leading_metric, measured_figures, measured_name
 from edge_server.simulation.library.extras import data_frame, new_axes
-from edge_server.storage.records import RoundRecord, Summary
-from edge_server.storage.run_files import read_run_files
+from edge_server.storage import records, run_files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,8 +25,8 @@ class Run:
     """
 
     folder: Path
-    summary: Summary
-    rounds: tuple[RoundRecord, ...]
+    summary: records.Summary
+    rounds: tuple[records.RoundRecord, ...]
 
     @property
     def history(self) -> "DataFrame":
@@ -37,7 +36,7 @@ class Run:
         """
         # Fields that a dump leaves out where they are empty have a column too.
         rows = [dict(record) | record.model_dump() for record in self.rounds]
-        return data_frame([{name: row[name] for name in RoundRecord.model_fields} for row in rows])
+        return data_frame([{name: row[name] for name in records.RoundRecord.model_fields} for row in rows])
 
     @property
     def models(self) -> Mapping[int, Path]:
@@ -93,5 +92,5 @@ def html_rows(rows: list[dict[str, str]]) -> str:
 
 def load_run(folder: str | Path) -> Run:
     """Read the folder of a run that has ended; raises `ConfigError` for a missing or broken file."""
-    files = read_run_files(Path(folder))
+    files = run_files.read_run_files(Path(folder))
     return Run(Path(folder), files.summary, files.history)

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData
-from edge_server.config import own_networks
+from edge_server.config import load, own_networks
 from edge_server.config.config import Config
-from edge_server.config.load import check_config, load_config
 from edge_server.config.test_data import merge_tables, override_table
 from edge_server.coordinator.launch import print_notices, stopped_by_signals
 from edge_server.coordinator.run_start import finished_run
@@ -120,9 +119,9 @@ def _plain(value: Any) -> Any:
 
 def _config(source: Config | str | Path, words: list[str]) -> Config:
     if not isinstance(source, Config):
-        return load_config(str(source), words)
+        return load.load_config(str(source), words)
     table = source.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return check_config(reduce(merge_tables, map(override_table, words), table), "the configuration")
+    return load.check_config(reduce(merge_tables, map(override_table, words), table), "the configuration")
 
 
 def _network(model: Any) -> AbstractContextManager[str | None]:

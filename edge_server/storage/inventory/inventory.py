@@ -9,9 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_server.storage.inventory.fleet_file import FleetRow
-from edge_server.storage.inventory.listing import MIGRATIONS
-from edge_server.storage.inventory.records import Change, InventoryDevice, checked_note
+from edge_server.storage.inventory import fleet_file, listing, records
 from edge_server.storage.inventory.rows import (
     SELECT,
     device_of,
@@ -35,7 +33,7 @@ SAMPLE_S, SAMPLED_S = 600.0, 86_400.0  # Seconds between two states of a board t
 
 class Inventory:
     def __init__(self, path: Path) -> None:
-        self._file = SqliteFile(path, MIGRATIONS)
+        self._file = SqliteFile(path, listing.MIGRATIONS)
         self._sampled_at: dict[tuple[str, str], float] = {}
 
     def close(self) -> None:
@@ -50,14 +48,14 @@ class Inventory:
         return self._file.version()
 
     # --- reading ---
-    def device(self, federation: str, device: str) -> InventoryDevice | None:
+    def device(self, federation: str, device: str) -> records.InventoryDevice | None:
         """One device; None if the inventory does not know it."""
         with self._file.reading() as database:
             return read_device(database, federation, device)
 
     def devices(
         self, where: Where = EVERY, *, federation: str | None = None, removed: bool = False
-    ) -> list[InventoryDevice]:
+    ) -> list[records.InventoryDevice]:
         """The devices that a selector chooses, by federation and name; `removed` ones only on request."""
         rows = self.rows(federation=federation, removed=removed)
         return [device_of(row) for row in rows if not where.requirements or where.matches(selectable_of(row))]
@@ -177,7 +175,7 @@ class Inventory:
             found.append(before)
         return found
 
-    def of_name(self, device: str, federation: str | None = None) -> InventoryDevice:
+    def of_name(self, device: str, federation: str | None = None) -> records.InventoryDevice:
         """The device of that name, removed ones included.
 
         Raises `ConfigError` if no federation has it, or, without `federation`, if several have.
@@ -224,13 +222,13 @@ class Inventory:
 
     def set_note(self, federation: str, device: str, note: str) -> str:
         """Set the operator's note; returns the note before. Raises `ConfigError` for an unknown device."""
-        note = checked_note(note)
+        note = records.checked_note(note)
         with self._file.writing() as database:
             before = known_device(database, federation, device).note
             update_device(database, federation, device, {"note": note})
         return before
 
-    def take_rows(self, rows: Sequence[FleetRow], federation: str) -> list[Change]:
+    def take_rows(self, rows: Sequence[fleet_file.FleetRow], federation: str) -> list[records.Change]:
         """Take the rows of a fleet file, all or none; rows that state no federation are of `federation`.
 
         Returns what was changed, one entry per device. Raises `ConfigError`.
@@ -239,14 +237,14 @@ class Inventory:
             changes = [take_row(database, row, row.federation or federation) for row in rows]
         return [change for change in changes if change.before != change.after]
 
-    def remove(self, federation: str, device: str, at: float) -> InventoryDevice:
+    def remove(self, federation: str, device: str, at: float) -> records.InventoryDevice:
         """Mark a device as removed; its row stays. Raises `ConfigError` for an unknown device."""
         with self._file.writing() as database:
             known = known_device(database, federation, device)
             update_device(database, federation, device, {"removed_at": at, "alive": False})
         return known
 
-    def replace(self, federation: str, old: str, new: str, at: float) -> InventoryDevice:
+    def replace(self, federation: str, old: str, new: str, at: float) -> records.InventoryDevice:
         """Let `new` take the place of `old`: its labels and note; `old` counts as removed.
 
         Raises `ConfigError` if `old` is unknown or was removed.
@@ -278,9 +276,9 @@ class DeviceReader:
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self._version: tuple[int, int] | None = None
-        self._known: dict[tuple[Any, ...], InventoryDevice] = {}
+        self._known: dict[tuple[Any, ...], records.InventoryDevice] = {}
 
-    def devices(self) -> Sequence[InventoryDevice]:
+    def devices(self) -> Sequence[records.InventoryDevice]:
         """The devices that were not removed, by federation and name."""
         version = self._inventory.version()
         if version != self._version:

@@ -5,17 +5,16 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from edge_server.storage.inventory.fleet_file import FleetRow
-from edge_server.storage.inventory.records import Change, InventoryDevice
+from edge_server.storage.inventory import fleet_file, records
 from schemas.errors import ConfigError
 from schemas.selectors import MAX_LABELS, selectable
 
 _JSON = frozenset({"own_labels", "stated_labels", "versions", "board", "drift", "skipped", "shown"})
-_FIELDS = tuple(InventoryDevice.model_fields)
+_FIELDS = tuple(records.InventoryDevice.model_fields)
 SELECT = f"SELECT {', '.join(_FIELDS)} FROM devices"
 
 
-def take_row(database: sqlite3.Connection, row: FleetRow, federation: str) -> Change:
+def take_row(database: sqlite3.Connection, row: fleet_file.FleetRow, federation: str) -> records.Change:
     """Take one row of a fleet file, and say what it changes; raises `ConfigError`."""
     previous = read_device(database, federation, row.device)
     labels = row.labels_after(previous.own_labels if previous else {})
@@ -33,7 +32,7 @@ def take_row(database: sqlite3.Connection, row: FleetRow, federation: str) -> Ch
     if before != after:
         insert(database, federation, row.device)
         update_device(database, federation, row.device, after)
-    return Change(federation, row.device, before, after)
+    return records.Change(federation, row.device, before, after)
 
 
 def insert(database: sqlite3.Connection, federation: str, device: str) -> None:
@@ -58,7 +57,7 @@ def update_device(
     )
 
 
-def known_device(database: sqlite3.Connection, federation: str, device: str) -> InventoryDevice:
+def known_device(database: sqlite3.Connection, federation: str, device: str) -> records.InventoryDevice:
     """A device; raises `ConfigError` if it is unknown."""
     found = read_device(database, federation, device)
     if found is None:
@@ -69,7 +68,7 @@ def known_device(database: sqlite3.Connection, federation: str, device: str) -> 
     return found
 
 
-def read_device(database: sqlite3.Connection, federation: str, device: str) -> InventoryDevice | None:
+def read_device(database: sqlite3.Connection, federation: str, device: str) -> records.InventoryDevice | None:
     """A device; None if the inventory does not have it."""
     query = f"{SELECT} WHERE federation = ? AND device = ?"
     row = database.execute(query, (federation, device)).fetchone()
@@ -83,9 +82,9 @@ def selectable_of(row: Sequence[Any]) -> dict[str, str]:
     return selectable({**stated, **own}, device=device, federation=federation, site=site)
 
 
-def device_of(row: Iterable[Any]) -> InventoryDevice:
+def device_of(row: Iterable[Any]) -> records.InventoryDevice:
     values = dict(zip(_FIELDS, row, strict=True))
     for name in _JSON:
         if values[name] is not None:
             values[name] = json.loads(values[name])
-    return InventoryDevice.model_validate(values)
+    return records.InventoryDevice.model_validate(values)

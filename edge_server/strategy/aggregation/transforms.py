@@ -12,7 +12,7 @@ from edge_client.pruning.channel_selection import group_scores, ranking
 from edge_client.pruning.index_sets import IndexSet
 from edge_client.system.plugins import TraitRegistry
 from edge_client.training.objectives.formulas import gradient_mass
-from edge_server.strategy.aggregation.blocks import as_rows, row_blocks
+from edge_server.strategy.aggregation import blocks, norm_scaling
 from edge_server.strategy.aggregation.deltas import (
     ReorderedModelDeltas,
     RestrictedDeltas,
@@ -22,7 +22,6 @@ from edge_server.strategy.aggregation.deltas import (
     checked_order,
     full_coverage,
 )
-from edge_server.strategy.aggregation.norm_scaling import ScaleToMeanNorm
 from edge_server.strategy.aggregation.updates import (
     ClientUpdate,
     GlobalUpdate,
@@ -172,9 +171,9 @@ def norm_ratios(
 def _norm(start: Array, update: GlobalUpdate, name: str) -> float:
     """The Frobenius norm of one parameter of a client's model in global coordinates."""
     squares = 0.0
-    for first, last in row_blocks(start.shape):
-        rows = as_rows(start)[first:last].astype(np.float64)
-        squares += float(np.square(rows + as_rows(rows_of(update.delta, name, first, last))).sum())
+    for first, last in blocks.row_blocks(start.shape):
+        rows = blocks.as_rows(start)[first:last].astype(np.float64)
+        squares += float(np.square(rows + blocks.as_rows(rows_of(update.delta, name, first, last))).sum())
     return math.sqrt(squares)
 
 
@@ -263,6 +262,6 @@ TRANSFORMS: TraitRegistry[Callable[..., Transform], TransformTraits] = TraitRegi
         "discount-staleness": DiscountStaleness,
         "fill-with-global": fill_with_global,
         "normalise-steps": NormaliseSteps,
-        "scale-to-mean-norm": ScaleToMeanNorm,
+        "scale-to-mean-norm": norm_scaling.ScaleToMeanNorm,
     },
 )

@@ -17,7 +17,7 @@ from edge_client.training.feature_sums import GRAM, GROUP, MEANS_GROUP, PARTS, S
 from edge_server.strategy.aggregation.array_stores import store_arrays
 from edge_server.strategy.aggregation.updates import ClientUpdate, sources_of
 from edge_server.strategy.explanations import Observed
-from edge_server.strategy.groups import least_squares
+from edge_server.strategy.groups import least_squares, statistics
 from edge_server.strategy.groups.device_sums import (
     ROUNDING,
     TESTED,
@@ -30,9 +30,7 @@ from edge_server.strategy.groups.device_sums import (
     impossible,
     sums_of_tier,
 )
-from edge_server.strategy.groups.least_squares import Head, Sums, Tested, total_of, total_parts
 from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, GroupTraits, Shape
-from edge_server.strategy.groups.statistics import FULL, arrays_of_tier, tier_key
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import Arrays
@@ -59,7 +57,7 @@ class HeadRule(GroupRule):
     def __init__(self, *, keep: bool = True, earlier: bool = True) -> None:
         self.owns, self.continues = keep, keep and earlier
 
-    def solve(self, parts: Sequence[Sums], *, bias: bool) -> Head:
+    def solve(self, parts: Sequence[least_squares.Sums], *, bias: bool) -> least_squares.Head:
         """The head of the sums of both parts of all examples."""
         raise NotImplementedError
 
@@ -83,10 +81,10 @@ class HeadRule(GroupRule):
 
         A tier without devices has one as well, if a wider one has its features.
         """
-        tier = tier_key(spec, channel_map)
-        if tier == FULL:
+        tier = statistics.tier_key(spec, channel_map)
+        if tier == statistics.FULL:
             return {}
-        if own := arrays_of_tier(held, spec, channel_map):
+        if own := statistics.arrays_of_tier(held, spec, channel_map):
             return own
         sums = held_sums(held)
         if not sums:
@@ -160,9 +158,9 @@ class HeadRule(GroupRule):
         heads = {each.tier: each for each in sums}
         solved = {tier: self.head_for(each, sums, channel_map) for tier, each in heads.items()}
         for tier, arrays in solved.items():
-            if tier != FULL:
+            if tier != statistics.FULL:
                 held |= {f"{tier}/{name}": array for name, array in arrays.items()}
-        widest = max(sums, key=lambda each: (each.tier == FULL, len(each.features)), default=None)
+        widest = max(sums, key=lambda each: (each.tier == statistics.FULL, len(each.features)), default=None)
         return FoldedGroup(held, {**params, **(solved[widest.tier] if widest else {})})
 
     def head_for(
@@ -173,7 +171,7 @@ class HeadRule(GroupRule):
         counting = [each for each in sums if has_features_of(each, tier, channel_map)]
         if not counting:
             return {}
-        parts = total_parts(each.parts_for(tier.features) for each in counting)
+        parts = least_squares.total_parts(each.parts_for(tier.features) for each in counting)
         head = self.solve(parts, bias=bias in channel_map.parameters)
         whole = np.zeros(channel_map.parameters[weight].shape, np.float32)
         whole[:, tier.features] = undo_projection(head.weight, len(tier.features)).T
@@ -206,7 +204,7 @@ class RidgeHead(HeadRule):
             raise ValueError("regularisation must be above 0")
         self._ratio = regularisation
 
-    def solve(self, parts: Sequence[Sums], *, bias: bool) -> Head:
+    def solve(self, parts: Sequence[least_squares.Sums], *, bias: bool) -> least_squares.Head:
         """The head of all examples; scores of classes are scaled to logits."""
         fitted, held_out = parts
         whole, ratio = fitted + held_out, self._ratio_of(parts, bias=bias)
@@ -217,7 +215,7 @@ class RidgeHead(HeadRule):
         tried = least_squares.ridge(fitted, ratio, bias=bias)
         return head.with_scale(least_squares.score_scale(held_out, tried))
 
-    def _ratio_of(self, parts: Sequence[Sums], *, bias: bool) -> float:
+    def _ratio_of(self, parts: Sequence[least_squares.Sums], *, bias: bool) -> float:
         return self._ratio or least_squares.choose_ratio(*parts, bias=bias)
 
     def test_devices(self, sums: Sequence[DeviceSums], channel_map: ChannelMap) -> dict[str, Any]:
@@ -234,12 +232,12 @@ class RidgeHead(HeadRule):
 
     def _test_tier(self, tier: DeviceSums, counting: Sequence[DeviceSums], *, bias: bool) -> dict[str, Any]:
         parts = {each.device: partial(each.parts_for, tier.features) for each in counting}
-        ratio = self._ratio_of(total_parts(read() for read in parts.values()), bias=bias)
+        ratio = self._ratio_of(least_squares.total_parts(read() for read in parts.values()), bias=bias)
         tested, suspects = least_squares.leave_one_out(parts, ratio, bias=bias)
         usual = float(np.median([each.examples for each in counting]))
         examples = {each.device: each.examples for each in counting}
 
-        def as_held(device: str, about: Tested) -> Any:
+        def as_held(device: str, about: least_squares.Tested) -> Any:
             is_suspect = device in suspects
             weight = min(1.0, usual / max(1.0, examples[device])) if is_suspect and self._caps else 1.0
             return np.array([*astuple(about), is_suspect, weight], np.float64)
@@ -254,8 +252,8 @@ class ClassMeansHead(HeadRule):
     name: ClassVar[str] = MEANS_GROUP
     gram: ClassVar[bool] = False
 
-    def solve(self, parts: Sequence[Sums], *, bias: bool) -> Head:
-        return least_squares.class_means(total_of(parts), bias=bias)
+    def solve(self, parts: Sequence[least_squares.Sums], *, bias: bool) -> least_squares.Head:
+        return least_squares.class_means(least_squares.total_of(parts), bias=bias)
 
 
 def _sums_of(source: ClientUpdate, sent: Arrays, channel_map: ChannelMap) -> DeviceSums:
@@ -278,7 +276,7 @@ def undo_projection(weight: Any, features: int) -> Any:
 def _suspicion(held: Any) -> str:
     """Why a device is a suspect, from its test as the server holds it."""
     *figures, _, weight = held.tolist()
-    tested = Tested(*figures)
+    tested = least_squares.Tested(*figures)
     counts = f"its sums count {weight:.0%}" if weight < 1 else "its sums count in full"
     return (
         f"its sums take the others' squared error from {tested.without_it:.3g} to {tested.with_it:.3g}, and "

@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from edge_client.system.plugins import TraitRegistry
+from edge_server.strategy.aggregation import deltas, means
 from edge_server.strategy.aggregation.array_stores import store_arrays
 from edge_server.strategy.aggregation.blocks import as_rows, lazy_arrays
-from edge_server.strategy.aggregation.deltas import delta_rows
-from edge_server.strategy.aggregation.means import overlap
 from edge_server.strategy.aggregation.updates import GlobalUpdate, group_to_global, is_statistic, sources_of
 from edge_server.strategy.groups.feature_sums import ClassMeansHead, RidgeHead
 from edge_server.strategy.groups.header import Header
@@ -117,7 +116,7 @@ class Control(GroupRule):
             total = np.zeros_like(control, np.float64)
             for change in changes:
                 if name in change:
-                    values, place = delta_rows(change, name, start, stop).in_runs()
+                    values, place = deltas.delta_rows(change, name, start, stop).in_runs()
                     total[place.index] += values
             return ((before * control + total) / count).astype(np.float32)
 
@@ -219,7 +218,7 @@ class Overlap(GroupRule):
     uplink: ClassVar[bool] = False
 
     def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
-        masks: Mapping[str, Any] = dict(overlap(result.updates))
+        masks: Mapping[str, Any] = dict(means.overlap(result.updates))
         return FoldedGroup(masks, result.after)
 
 

@@ -32,10 +32,7 @@ from typing import TypedDict
 import numpy as np
 
 from edge_client.pruning.index_sets import empty_index_set, submodel_index_set
-from edge_server.strategy.aggregation.accumulator import Floats
-from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, as_rows, lazy_arrays, row_blocks
-from edge_server.strategy.aggregation.deltas import sum_weights
-from edge_server.strategy.aggregation.means import divide_by_weight, kinds_of, weighted_sum
+from edge_server.strategy.aggregation import accumulator, blocks, deltas, means
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from edge_server.strategy.explanations import Observed
 from edge_server.strategy.privacy.accounting import (
@@ -52,7 +49,7 @@ from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import Array, Arrays, kind_of, rows_of
 
 # `(name, start, stop) -> number of holders of each coordinate of these rows`; broadcasts to their shape
-Holders = Callable[[str, int, int], Floats]
+Holders = Callable[[str, int, int], accumulator.Floats]
 
 
 class Draw(TypedDict):
@@ -178,10 +175,10 @@ def noisy_change(
     def rows(name: str, start: int, stop: int) -> Array:
         shape = kind_of(total, name)[1]
         noise = deviation * noise_rows(key, name, shape, start, stop)
-        noisy = as_rows(rows_of(total, name, start, stop)) + noise
-        return divide_by_weight(noisy, holders(name, start, stop))
+        noisy = blocks.as_rows(rows_of(total, name, start, stop)) + noise
+        return means.divide_by_weight(noisy, holders(name, start, stop))
 
-    change = lazy_arrays(kinds_of(updates), rows)
+    change = blocks.lazy_arrays(means.kinds_of(updates), rows)
     if mechanism.clip is None:
         unclipped = 0.5 + (bits + bit_noise * float(standard_normal(key, "/unclipped", ()))) / cohort
         clip *= math.exp(-mechanism.clip_learning_rate * (unclipped - mechanism.target_quantile))
@@ -192,7 +189,7 @@ def noisy_change(
 
 def clipped_sum(
     updates: Sequence[GlobalUpdate], clip: float
-) -> tuple[Mapping[str, Floats], Holders, float, int]:
+) -> tuple[Mapping[str, accumulator.Floats], Holders, float, int]:
     """The sum of the clipped updates, the holders of each coordinate, the sum of b_k - 1/2, the count.
 
     Arrays are of the full shapes P. The updates are read once for their norms, and again for each row of the
@@ -202,26 +199,26 @@ def clipped_sum(
     finite = [update for update, norm in zip(updates, norms, strict=True) if math.isfinite(norm)]
     shares = [np.float64(min(1.0, clip / norm) if norm > 0 else 1.0) for norm in norms if math.isfinite(norm)]
 
-    def rows(name: str, start: int, stop: int) -> Floats:
+    def rows(name: str, start: int, stop: int) -> accumulator.Floats:
         if not finite:
             shape = kind_of(updates[0].delta, name)[1]
             return np.zeros((stop - start, *shape[1:]))
-        return weighted_sum(finite, shares, name, start, stop)[0]
+        return means.weighted_sum(finite, shares, name, start, stop)[0]
 
-    def came(name: str, start: int, stop: int) -> Floats:
+    def came(name: str, start: int, stop: int) -> accumulator.Floats:
         reached = [update.coverage.index_set(name).slice_rows(start, stop)[1] for update in updates]
-        return sum_weights(reached, [1.0] * len(reached))
+        return deltas.sum_weights(reached, [1.0] * len(reached))
 
-    kinds = {name: (np.dtype(np.float64), kind[1]) for name, kind in kinds_of(updates).items()}
+    kinds = {name: (np.dtype(np.float64), kind[1]) for name, kind in means.kinds_of(updates).items()}
     bits = sum(0.5 if norm <= clip else -0.5 for norm in norms)
-    return lazy_arrays(kinds, rows), came, bits, len(updates)
+    return blocks.lazy_arrays(kinds, rows), came, bits, len(updates)
 
 
 def norm_of(update: GlobalUpdate) -> float:
     """The L2 norm of everything that an update covers, in double precision: single precision is too low."""
     squares = 0.0
     for name in update.delta:
-        for start, stop in row_blocks(kind_of(update.delta, name)[1], SUM_NUMBERS):
+        for start, stop in blocks.row_blocks(kind_of(update.delta, name)[1], blocks.SUM_NUMBERS):
             values = update.covered_rows(name, start, stop).values.astype(np.float64)
             squares += float(np.square(values).sum())
     return math.sqrt(squares)
@@ -232,13 +229,13 @@ def _planned_holders(plan: PrivacyPlan, channel_map: ChannelMap) -> Holders:
     cuts = [(SubModelSpec.model_validate_json(text), back, count) for text, back, count in plan["cuts"]]
     weights = [count * plan["needed"] / plan["asked"] for _, _, count in cuts]
 
-    def rows(name: str, start: int, stop: int) -> Floats:
+    def rows(name: str, start: int, stop: int) -> accumulator.Floats:
         layout = channel_map.parameters[name]
         asked = [
             submodel_index_set(layout, spec) if is_returned(name, back) else empty_index_set(layout.shape)
             for spec, back, _ in cuts
         ]
-        return sum_weights([reach.slice_rows(start, stop)[1] for reach in asked], weights)
+        return deltas.sum_weights([reach.slice_rows(start, stop)[1] for reach in asked], weights)
 
     return rows
 

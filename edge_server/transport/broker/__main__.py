@@ -9,8 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 
-from edge_server.transport.broker.server import serving
-from edge_server.transport.broker.session import Limits
+from edge_server.transport.broker import server, session
 from schemas.errors import ConfigError
 
 _ABOUT = """\
@@ -32,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--port", type=int, default=1883, help="0 takes a free one (default: %(default)s)")
     limits = parser.add_argument_group("limits")
-    for limit in fields(Limits):
+    for limit in fields(session.Limits):
         option, meaning = "--" + limit.name.replace("_", "-"), limit.metadata["help"]
         limits.add_argument(
             option, type=int, default=limit.default, metavar="N", help=f"{meaning} (default: %(default)s)"
@@ -40,11 +39,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-async def _run(host: str, port: int, limits: Limits) -> None:
+async def _run(host: str, port: int, limits: session.Limits) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    async with serving(host, port, limits) as (address, bound):
+    async with server.serving(host, port, limits) as (address, bound):
         print(f"listening {address} {bound}", flush=True)
         await ended.wait()
 
@@ -65,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _raise_open_files()
     try:
         host, port = options.pop("host"), options.pop("port")
-        asyncio.run(_run(host, port, Limits(**options)))
+        asyncio.run(_run(host, port, session.Limits(**options)))
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

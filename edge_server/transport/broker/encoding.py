@@ -4,14 +4,13 @@ from functools import singledispatch
 
 from edge_server.transport.broker import packets, properties, wire
 from edge_server.transport.broker.properties import Properties
-from edge_server.transport.broker.wire import Code
 
 # What 3.1.1 has for a refused CONNECT; the connection is closed without a word for any other code.
 _REFUSALS_311 = {
-    Code.UNSUPPORTED_VERSION: 1,
-    Code.BAD_CLIENT_ID: 2,
-    Code.QUOTA_EXCEEDED: 3,
-    Code.SHUTTING_DOWN: 3,
+    wire.Code.UNSUPPORTED_VERSION: 1,
+    wire.Code.BAD_CLIENT_ID: 2,
+    wire.Code.QUOTA_EXCEEDED: 3,
+    wire.Code.SHUTTING_DOWN: 3,
 }
 
 
@@ -30,7 +29,7 @@ def publish_head(
     return b"".join((bytes((first,)), wire.varint(len(rest) + payload_bytes), rest))
 
 
-def farewell(code: Code, version: int, *, accepted: bool) -> bytes:
+def farewell(code: wire.Code, version: int, *, accepted: bool) -> bytes:
     """Return the last bytes to a refused client: DISCONNECT, or CONNACK before it was accepted."""
     if accepted:
         return encode(packets.Disconnect(code), version) if version == packets.V5 else b""
@@ -49,7 +48,7 @@ def _block(values: Properties, version: int) -> bytes:
 
 
 def _tail(code: int, values: Properties, version: int) -> bytes:
-    if version != packets.V5 or (code == Code.SUCCESS and not values):
+    if version != packets.V5 or (code == wire.Code.SUCCESS and not values):
         return b""
     return bytes((code,)) + (properties.write_properties(values) if values else b"")
 

@@ -5,10 +5,8 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from edge_server.transport.broker import encoding
-from edge_server.transport.broker.packets import V5
+from edge_server.transport.broker import encoding, packets, wire
 from edge_server.transport.broker.session import Delivery, Limits, Message, Session, Subscription, new_message
-from edge_server.transport.broker.wire import Code, MqttError, TopicTree, split_share
 
 log = logging.getLogger("edge_server.transport.broker")
 
@@ -36,7 +34,7 @@ class ClientLink(Protocol):
     def send(self, head: bytes, payload: memoryview | None = None) -> None:
         """Send, or queue until the client reads."""
 
-    def close(self, code: Code) -> None:
+    def close(self, code: wire.Code) -> None:
         """Send the client the reason, if its version has one, and end the connection once."""
 
 
@@ -48,7 +46,7 @@ class Exchange:
         self._clock = clock
         self._online: dict[str, ClientLink] = {}
         self._sessions: dict[str, Session] = {}
-        self._subscriptions: TopicTree[Subscription] = TopicTree()
+        self._subscriptions: wire.TopicTree[Subscription] = wire.TopicTree()
         self._shares = SharedSubscriptions()
         self._retained = RetainedMessages(limits)
 
@@ -64,7 +62,7 @@ class Exchange:
             session = None
         if session is None:
             if len(self._sessions) >= self._limits.sessions:
-                raise MqttError("too many sessions", Code.QUOTA_EXCEEDED)
+                raise wire.MqttError("too many sessions", wire.Code.QUOTA_EXCEEDED)
             session = self._sessions[client_id] = Session(client_id, self._limits)
         return session
 
@@ -112,7 +110,7 @@ class Exchange:
         if full and topic_filter not in session.subscriptions:
             return False
         session.subscriptions[topic_filter] = subscription
-        if share := split_share(topic_filter):
+        if share := wire.split_share(topic_filter):
             self._shares.put(share, session.client_id, subscription.qos)
         else:
             self._subscriptions.put(topic_filter, session.client_id, subscription)
@@ -126,7 +124,7 @@ class Exchange:
         return True
 
     def _forget(self, topic_filter: str, client_id: str) -> None:
-        if share := split_share(topic_filter):
+        if share := wire.split_share(topic_filter):
             self._shares.pop(share, client_id)
         else:
             self._subscriptions.pop(topic_filter, client_id)
@@ -136,7 +134,7 @@ class Exchange:
             self._deliver(session.client_id, message, qos=qos, retain=True)
 
     # --- messages ---
-    def route(self, topic: str, message: Message, *, retain: bool, sender: str) -> Code:
+    def route(self, topic: str, message: Message, *, retain: bool, sender: str) -> wire.Code:
         """Deliver a message once to every subscriber, at the highest QoS of its filters."""
         receivers: dict[str, int] = {}
         for client_id, known in self._subscriptions.matching(topic):
@@ -149,8 +147,8 @@ class Exchange:
             self._deliver(client_id, message, qos=qos, retain=False)
         if retain and not self._retained.store(topic, message):
             log.warning("%r: no room to retain a message on %r", sender, topic)
-            return Code.QUOTA_EXCEEDED
-        return Code.SUCCESS
+            return wire.Code.QUOTA_EXCEEDED
+        return wire.Code.SUCCESS
 
     def pump(self, link: ClientLink) -> None:
         """Send a client its queued messages, as far as its window and its output have room."""
@@ -184,7 +182,7 @@ class Exchange:
             retain=delivery.retain,
             dup=delivery.dup,
             packet_id=delivery.packet_id,
-            block=message.properties(self._clock()) if link.version == V5 else b"",
+            block=message.properties(self._clock()) if link.version == packets.V5 else b"",
         )
         if len(head) + len(message.payload) > link.largest_packet:
             return False
@@ -195,7 +193,7 @@ class Exchange:
 class RetainedMessages:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._tree: TopicTree[Message] = TopicTree()
+        self._tree: wire.TopicTree[Message] = wire.TopicTree()
         self._count = 0
         self._bytes = 0
 
@@ -246,7 +244,7 @@ class SharedSubscriptions:
     """All groups of shared subscriptions, by filter."""
 
     def __init__(self) -> None:
-        self._groups: TopicTree[_Group] = TopicTree()
+        self._groups: wire.TopicTree[_Group] = wire.TopicTree()
 
     def put(self, share: tuple[str, str], client_id: str, qos: int) -> None:
         name, inner = share

@@ -8,10 +8,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from typing import cast
 
-from edge_server.transport.broker import decoding, encoding
+from edge_server.transport.broker import decoding, encoding, wire
 from edge_server.transport.broker.broker import Broker
 from edge_server.transport.broker.session import Limits, Session
-from edge_server.transport.broker.wire import Code, MqttError
 from schemas.errors import ConfigError
 
 _BACKLOG = 1024
@@ -102,7 +101,7 @@ class _PacketReader:
         while frame := decoding.frame_length(self._scratch[start : min(start + 5, end)]):
             body_at, length = frame
             if body_at + length > self._packet_bytes:
-                raise MqttError(f"a packet of {body_at + length} bytes", Code.TOO_LARGE)
+                raise wire.MqttError(f"a packet of {body_at + length} bytes", wire.Code.TOO_LARGE)
             first, body_at = self._scratch[start], start + body_at
             if body_at + length > end:
                 if body_at - start + length > _SCRATCH_BYTES:
@@ -187,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if not self._closing:
                 self._receive(nbytes)
-        except MqttError as error:
+        except wire.MqttError as error:
             self._broker.on_failure(self, error)
         if self._closing:
             self._reader.clear()
@@ -226,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
             self._closing = True
             self._transport.abort()
 
-    def close(self, code: Code) -> None:
+    def close(self, code: wire.Code) -> None:
         """Send the client the reason, if its version has one, and end the connection once."""
         if self._closing:
             return
@@ -234,7 +233,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._output.paused:
             # The client is not reading, and another packet is half sent.
             self._transport.abort()
-        elif code is Code.SUCCESS:
+        elif code is wire.Code.SUCCESS:
             self._transport.close()
         else:
             self._linger(encoding.farewell(code, self.version, accepted=self.accepted))

@@ -3,8 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field, fields
 
-from edge_server.transport.broker import properties, wire
-from edge_server.transport.broker.packets import Will
+from edge_server.transport.broker import packets, properties, wire
 from edge_server.transport.broker.properties import Prop, Property
 from schemas.errors import ConfigError
 
@@ -114,7 +113,7 @@ class Session:
         self.subscriptions: dict[str, Subscription] = {}
         self.expiry_s = 0.0
         self.ends_at: float | None = None
-        self.will: Will | None = None
+        self.will: packets.Will | None = None
         self.will_due_at: float | None = None
         self.dropped = 0
         self._limits = limits

@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from edge_client.transport import link_events, mqtt_client
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.event_loop import EventLoop
-from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp, Subscribed
-from edge_client.transport.mqtt_client import Link
 from edge_server.transport.lease import machine
 from edge_server.transport.lease.holder import in_words, runs_here
 from edge_server.transport.lease.phases import Held, Looking, Lost, Mute, Taken
@@ -61,13 +60,13 @@ class LeaseKeeper:
         self._state = LeaseState(
             me, federation, run, follows=follows, first_epoch=first_epoch, had_standby=had_standby
         )
-        self._inbox: Inbox = queue.SimpleQueue()
+        self._inbox: link_events.Inbox = queue.SimpleQueue()
         self._lock = threading.Condition()
         self.ended = False
-        self._others: Inbox | None = None
+        self._others: link_events.Inbox | None = None
         self._address, self.trouble = address, ""
         self._watched: Callable[[LeaseState], None] = lambda state: None
-        self._link = Link(
+        self._link = mqtt_client.Link(
             address,
             self._inbox,
             client_id=f"{federation[:40]}-lease-{me.instance}",
@@ -174,7 +173,7 @@ class LeaseKeeper:
         with self._lock:
             self._take(machine.name_standby(self._state, standby, time.monotonic()))
 
-    def talk(self, topics: frozenset[str], inbox: Inbox | None) -> None:
+    def talk(self, topics: frozenset[str], inbox: link_events.Inbox | None) -> None:
         """Subscribe to these topics, too; their messages go into the inbox."""
         with self._lock:
             self._others = inbox
@@ -207,20 +206,20 @@ class LeaseKeeper:
     def _take_event(self, event: object) -> None:
         now, before = time.monotonic(), self._state
         match event:
-            case Subscribed():
+            case link_events.Subscribed():
                 self._step(Connected(), now)
-            case LinkDown(reason):
+            case link_events.LinkDown(reason):
                 self.trouble = f"no connection to {self._address}: {reason}; trying again"
                 self._link.handle(event)
                 self._step(Disconnected(), now)
-            case Arrived(topic, payload, retained) if topic == self._topic and payload:
+            case link_events.Arrived(topic, payload, retained) if topic == self._topic and payload:
                 self._hear(payload, now, retained=retained)
-            case Arrived() if self._others is not None:
+            case link_events.Arrived() if self._others is not None:
                 self._others.put(event)
-            case LinkUp():
+            case link_events.LinkUp():
                 self.trouble = ""
                 self._link.handle(event)
-            case Confirmed():
+            case link_events.Confirmed():
                 self._link.handle(event)
         self._step(Tick(self._alive()), now)
         if self._state is not before:

@@ -16,10 +16,9 @@ from typing import Any
 
 from edge_client.storage.blob_store import BlobStore
 from edge_client.system.logging.setup import begin_inherited_log
+from edge_client.transport import link_events, mqtt_client
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles
 from edge_client.transport.event_loop import EventLoop
-from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp, NotGranted
-from edge_client.transport.mqtt_client import Link
 from edge_server.transport.receivers.messages import (
     Expect,
     Misfit,
@@ -82,13 +81,13 @@ class Receiver:
     """Receives its share of one federation's uploads until the server closes the pipe."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self._inbox: Inbox = queue.SimpleQueue()
+        self._inbox: link_events.Inbox = queue.SimpleQueue()
         self._ended = False
         store = BlobStore(Path(settings["folder"]), durable=settings["durable"], only_writes=True)
         self._placing = ChunkPlacement(store)
         tls = settings["address"].pop("tls")
         files = None if tls is None else TlsFiles(**{k: Path(v) if v else None for k, v in tls.items()})
-        self._link = Link(
+        self._link = mqtt_client.Link(
             BrokerAddress(**settings["address"], tls=files),
             self._inbox,
             client_id=settings["client_id"],
@@ -114,15 +113,15 @@ class Receiver:
             match event:
                 case Ended():
                     self._ended = True
-                case Arrived(topic, payload):
+                case link_events.Arrived(topic, payload):
                     self._on_message(topic, payload)
                 case Expect():
                     self._send(*self._placing.expect(event))
-                case LinkDown(downgrade=True, silent=False):
+                case link_events.LinkDown(downgrade=True, silent=False):
                     self._send(Unable(detail=OLD_BROKER))
-                case NotGranted(_, reason):
+                case link_events.NotGranted(_, reason):
                     self._send(Unable(detail=f"the broker grants no shared subscription: {reason}"))
-                case LinkUp():
+                case link_events.LinkUp():
                     self._link.handle(event)
                     self._send(Ready())
                 case _:

@@ -7,15 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edge_client.training.step_graphs.drawing import frequencies
-from edge_client.training.step_graphs.drawing.frequencies import Geometry
-from edge_client.training.step_graphs.drawing.normalisation import (
-    grouped_backward,
-    normalise_batch,
-    normalise_groups,
-    normalised_backward,
-)
-from edge_client.training.step_graphs.drawing.pooling import pair, pool_windows, pooled_backward
+from edge_client.training.step_graphs.drawing import frequencies, normalisation, pooling
 
 ATEN = torch.ops.aten
 
@@ -27,16 +19,16 @@ def step_decompositions() -> Mapping[Any, Callable[..., Any]]:
 
     return {
         **core_aten_decompositions(),
-        ATEN.native_batch_norm.default: normalise_batch,
-        ATEN._native_batch_norm_legit.default: normalise_batch,
-        ATEN.native_batch_norm_backward.default: normalised_backward,
-        ATEN.native_group_norm.default: normalise_groups,
-        ATEN.native_group_norm_backward.default: grouped_backward,
+        ATEN.native_batch_norm.default: normalisation.normalise_batch,
+        ATEN._native_batch_norm_legit.default: normalisation.normalise_batch,
+        ATEN.native_batch_norm_backward.default: normalisation.normalised_backward,
+        ATEN.native_group_norm.default: normalisation.normalise_groups,
+        ATEN.native_group_norm_backward.default: normalisation.grouped_backward,
         ATEN._scaled_dot_product_flash_attention_for_cpu_backward.default: attended_backward,
         ATEN.avg_pool2d_backward.default: averaged_backward,
         ATEN.hardtanh_backward.default: hardtanh_backward,
-        ATEN.max_pool2d_with_indices.default: pool_windows,
-        ATEN.max_pool2d_with_indices_backward.default: pooled_backward,
+        ATEN.max_pool2d_with_indices.default: pooling.pool_windows,
+        ATEN.max_pool2d_with_indices_backward.default: pooling.pooled_backward,
         ATEN.squeeze.dims: squeeze_axes,
         ATEN.threshold_backward.default: threshold_backward,
         ATEN.convolution.default: convolution,
@@ -73,7 +65,7 @@ def convolution(
     groups: int,
 ) -> Any:
     """A convolution in the frequency domain; `NotImplemented` where it is not faster there."""
-    geometry = Geometry(stride, padding, dilation, groups)
+    geometry = frequencies.Geometry(stride, padding, dilation, groups)
     if transposed or not frequencies.is_faster(inputs.shape, weight.shape, geometry):
         return NotImplemented
     found = frequencies.convolve_maps(inputs, weight)
@@ -99,7 +91,7 @@ def convolution_backward(
     """
     if transposed:
         raise NotImplementedError("transposed convolutions")
-    geometry = Geometry(stride, padding, dilation, groups)
+    geometry = frequencies.Geometry(stride, padding, dilation, groups)
     return (
         _of_inputs(gradient, inputs, weight, geometry) if wanted[0] else None,
         _of_weight(gradient, inputs, weight, geometry) if wanted[1] else None,
@@ -123,20 +115,20 @@ def averaged_backward(
     """
     if ceil or (any(padding) and not count_include_pad):
         raise NotImplementedError("average pooling with windows of different sizes")
-    sizes, channels = pair(kernel), x.shape[1]
+    sizes, channels = pooling.pair(kernel), x.shape[1]
     even = torch.full((channels, 1, *sizes), 1 / (divisor or sizes[0] * sizes[1]), dtype=x.dtype)
-    geometry = Geometry(pair(stride or kernel), pair(padding), [1, 1], channels)
+    geometry = frequencies.Geometry(pooling.pair(stride or kernel), pooling.pair(padding), [1, 1], channels)
     return _transpose_convolution(gradient, x.shape, even, geometry)
 
 
-def _of_inputs(gradient: Tensor, inputs: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+def _of_inputs(gradient: Tensor, inputs: Tensor, weight: Tensor, geometry: frequencies.Geometry) -> Tensor:
     if frequencies.is_faster(inputs.shape, weight.shape, geometry):
         return frequencies.gradient_of_maps(gradient, weight)
     return _transpose_convolution(gradient, inputs.shape, weight, geometry)
 
 
 def _transpose_convolution(
-    gradient: Tensor, shape: Sequence[int], weight: Tensor, geometry: Geometry
+    gradient: Tensor, shape: Sequence[int], weight: Tensor, geometry: frequencies.Geometry
 ) -> Tensor:
     """The transposed convolution of a gradient, for inputs of this shape."""
     stride, padding, dilation, groups = geometry
@@ -151,7 +143,7 @@ def _transpose_convolution(
     return found
 
 
-def _of_weight(gradient: Tensor, inputs: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+def _of_weight(gradient: Tensor, inputs: Tensor, weight: Tensor, geometry: frequencies.Geometry) -> Tensor:
     """The inputs convolved with the gradient, in which examples are the channels.
 
     The inputs' channels are an axis of the volume that is convolved: one product of matrices, whose columns

@@ -20,17 +20,9 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 
-from edge_client.models.graphs.checks import first_line
-from edge_client.models.graphs.exporter import quiet
+from edge_client.models.graphs import checks, exporter
 from edge_client.training.step_graphs import names
-from edge_client.training.step_graphs.drawing.normalisation import onnx_examples
-from edge_client.training.step_graphs.drawing.pooling import onnx_max_pool
-from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
-from edge_client.training.step_graphs.drawing.transposes import (
-    cancel_transposes,
-    free_axes,
-    free_initializers,
-)
+from edge_client.training.step_graphs.drawing import normalisation, pooling, refusal, transposes
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +32,8 @@ FOLDED = 512
 """Most numbers of a constant that is computed once, fewer than the examples of a traced step: a run computes
 larger ones."""
 TRANSLATIONS: Mapping[Callable[..., Any], Callable[..., Any]] = {
-    torch.ops.edge_federation.max_pool.default: onnx_max_pool,
-    torch.ops.edge_federation.examples.default: onnx_examples,
+    torch.ops.edge_federation.max_pool.default: pooling.onnx_max_pool,
+    torch.ops.edge_federation.examples.default: normalisation.onnx_examples,
 }
 
 
@@ -83,17 +75,17 @@ def export(
     """The graph that was traced with that many `examples`, as a model for any number of them."""
     constants = _taken_out(graph)
     options = {"input_names": [*example], "output_names": [*outputs]}
-    with quiet():
+    with exporter.quiet():
         try:
             program = _translate_module(ready_program(graph, constants), (), **options)
         except Exception as error:
             # torch's programs have another form, or an operator of the network has no translation.
-            log.debug("the traced step is traced again by the exporter: %s", first_line(error))
+            log.debug("the traced step is traced again by the exporter: %s", checks.first_line(error))
             program = _translate_module(
                 TracedStep(graph, constants).eval(), tuple(example.values()), **options
             )
         if program is None:
-            raise DrawingRefused("torch exported nothing")
+            raise refusal.DrawingRefused("torch exported nothing")
         _free(program.model, examples)
         _tidy(program.model)
     exported: onnx.ModelProto = ir.to_proto(program.model)
@@ -121,17 +113,17 @@ def _free(model: ir.Model, examples: int) -> None:
         return False if node.op_type in ("Cos", "Sin") else None
 
     common.InlinePass()(model)
-    free_axes(model.graph, examples, BATCH)
+    transposes.free_axes(model.graph, examples, BATCH)
     optimizer.fold_constants(model, output_size_limit=FOLDED, should_fold=folds)
     common.RemoveUnusedNodesPass()(model)
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     common.DeduplicateInitializersPass()(model)
-    free_initializers(model.graph, examples, names.INPUTS)
+    transposes.free_initializers(model.graph, examples, names.INPUTS)
 
 
 def _tidy(model: ir.Model) -> None:
     """Remove what makes nothing new, and give unique names."""
-    cancel_transposes(model.graph)
+    transposes.cancel_transposes(model.graph)
     common.IdentityEliminationPass()(model)
     common.RemoveUnusedNodesPass()(model)
     common.CommonSubexpressionEliminationPass()(model)

@@ -22,8 +22,7 @@ from torch import Tensor, fx, nn
 from edge_client.data.tasks.learning_task import LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.models.attributes import attributes_of, differing_places, users_parts
-from edge_client.models.graphs.checks import first_line
-from edge_client.models.graphs.exporter import reason_of
+from edge_client.models.graphs import checks, exporter
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.decompositions import step_decompositions
 from edge_client.training.step_graphs.drawing.export import BATCH, export
@@ -75,7 +74,7 @@ def draw_step(
     except Exception as error:
         # Tracer and exporter raise the errors of a user's module, and many classes of their own.
         raise DrawingRefused(
-            f"a step of {type(module).__name__} cannot be drawn: {reason_of(error)}"
+            f"a step of {type(module).__name__} cannot be drawn: {exporter.reason_of(error)}"
         ) from error
     data = _finish_model(model, passes)
     compare_with_torch(data, passes, input_shape)
@@ -153,7 +152,7 @@ def compare_with_torch(data: bytes, passes: Passes, input_shape: tuple[int, ...]
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         # onnxruntime's exceptions share no base class but Exception.
-        raise DrawingRefused(f"onnxruntime cannot load the graph: {first_line(error)}") from error
+        raise DrawingRefused(f"onnxruntime cannot load the graph: {checks.first_line(error)}") from error
     for examples in COMPARED_EXAMPLES:
         batches = (passes.example(input_shape, examples, seed=seed) for seed in range(COMPARISONS))
         differing = (find_difference(session, passes, given) for given in batches)

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from edge_client.compression.low_rank import factor_size
 from edge_client.system.hardware.memory import memory
 from edge_client.system.process_memory import trim_heap
-from edge_client.training.optimizer_names import kept_per_number
+from edge_client.training import optimizer_names, trainer
 from edge_client.training.step_graphs.running.graph_file import StepGraph
-from edge_client.training.trainer import equal_parts, no_memory
 from schemas.strategy import Adapters, TrainingSettings
 
 MARGIN = 1.2  # factor by which free memory must exceed the estimate
@@ -64,7 +63,7 @@ def step_bytes(
 
     Without epochs there are neither gradients nor an optimizer; the gradients of a `split` batch are summed.
     """
-    optimizer = kept_per_number(plan) * (weights - low.adapted + low.factors)
+    optimizer = optimizer_names.kept_per_number(plan) * (weights - low.adapted + low.factors)
     copies = (1 + split) * weights + optimizer + low.adapted + 2 * low.factors
     session = PER_GRAPH_BYTE * step.size + PER_WORKING_BYTE * working_bytes(step, batch)
     return round(copies * (plan.local_epochs > 0) + session)
@@ -81,7 +80,7 @@ def sizes(step: Step, whole: int, weights: int) -> list[int]:
         return [whole]
     at_once = max(AT_ONCE, PER_WEIGHT_BYTE * weights, PER_FIXED_BYTE * step.fixed_bytes)
     most = max(MIN_EXAMPLES, int(at_once / max(1, step.bytes_per_example)))
-    return [size for size in equal_parts(whole) if size <= most]
+    return [size for size in trainer.equal_parts(whole) if size <= most]
 
 
 def micro_batch(
@@ -109,7 +108,7 @@ def micro_batch(
         if free is None or needed <= free:
             return None if size == whole else size
     assert free is not None
-    raise no_memory(needed, free, size)
+    raise trainer.no_memory(needed, free, size)
 
 
 def _low_rank_bytes(arrays: Mapping[str, NDArray[Any]], adapters: Adapters | None) -> LowRankBytes:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from edge_client.cli.options import Option, Subparsers, add_verb, add_verbs
 from edge_client.security.identity.validity import format_utc
 from edge_client.system.plain_text import print_json, print_result, print_table, say
-from edge_server.cli.commands.fleet.serve import SERVICE, add_service_verb, service_folder
-from edge_server.cli.commands.fleet.users import open_desk, perform_here
+from edge_server.cli.commands.fleet import serve, users
 
 if TYPE_CHECKING:
     from edge_server.fleet.alerts.alert import Acknowledgement, Alert, Silence
@@ -45,10 +44,10 @@ def register(subparsers: Subparsers) -> None:
         examples=EXAMPLES,
     )
     about = "alerts that are not resolved, silences, and notifications that wait"
-    add_service_verb(verbs, "list", list_alerts, help=about, example="alerts list --format json")
+    serve.add_service_verb(verbs, "list", list_alerts, help=about, example="alerts list --format json")
     about, example = "send a test to one receiver", "alerts test ops-mail"
     receiver = Option("receiver", help="name of the receiver in service.toml", metavar="RECEIVER")
-    add_service_verb(verbs, "test", test_receiver, receiver, help=about, example=example)
+    serve.add_service_verb(verbs, "test", test_receiver, receiver, help=about, example=example)
     _add_acknowledge(verbs)
     _add_silence(verbs)
 
@@ -63,7 +62,7 @@ def _add_acknowledge(verbs: Subparsers) -> None:
             Option("name", help="the device, job or run", metavar="SUBJECT"),
             Option("--kind", help="what SUBJECT is", default="device", choices=("device", "job", "run")),
             Option("--federation", help="its federation, if the service has several", metavar="NAME"),
-            SERVICE,
+            serve.SERVICE,
         ),
         help="repeat an alert no more until it is resolved",
         examples='examples:\n  edge-server alerts acknowledge "silent for 2 h" pi-7\n',
@@ -80,7 +79,7 @@ def _add_silence(verbs: Subparsers) -> None:
             Option("--for", help="how long, such as 30min, 2h or 3d", metavar="TIME", dest="lasts"),
             Option("--reason", help="why, for the list and the audit log", default="", metavar="TEXT"),
             Option("--end", int, "end the silence of this number instead", metavar="NUMBER"),
-            SERVICE,
+            serve.SERVICE,
         ),
         help="send no alerts of some devices for a while",
         examples='examples:\n  edge-server alerts silence --where site=barn --for 2h --reason "new router"\n',
@@ -93,7 +92,7 @@ def list_alerts(args: argparse.Namespace) -> int:
     from edge_server.fleet.alerts.store import AlertStore
 
     now = time.time()
-    with closing(AlertStore(service_folder(args).alerts)) as store:
+    with closing(AlertStore(serve.service_folder(args).alerts)) as store:
         alerts, silences, waiting = list(store.alerts().values()), store.silences(now), store.waiting()
         seen = store.acknowledgements()
     if args.format == "json":
@@ -157,7 +156,7 @@ def test_receiver(args: argparse.Namespace) -> int:
     from edge_server.fleet.alerts.alert_trial import try_receiver
     from edge_server.fleet.settings.service import load_service_settings
 
-    folder = service_folder(args)
+    folder = serve.service_folder(args)
     try_receiver(folder, load_service_settings(folder.settings), args.receiver, now=time.time())
     return print_result(
         args, {"receiver": args.receiver, "delivered": True}, f"{args.receiver}: took the test"
@@ -165,11 +164,11 @@ def test_receiver(args: argparse.Namespace) -> int:
 
 
 def acknowledge(args: argparse.Namespace) -> int:
-    with open_desk(args.service) as desk:
+    with users.open_desk(args.service) as desk:
         several = desk.settings.federations
         federation = args.federation or (desk.settings.federation(None).name if several else "")
         given = {"rule": args.rule, "kind": args.kind, "name": args.name, "federation": federation}
-        change = perform_here(desk, "alerts.acknowledge", given)
+        change = users.perform_here(desk, "alerts.acknowledge", given)
     return print_result(args, {**given, "acknowledged": True}, change.said)
 
 
@@ -179,7 +178,7 @@ def silence(args: argparse.Namespace) -> int:
     from edge_server.fleet.alerts.store import AlertStore
     from schemas.errors import ConfigError
 
-    folder = service_folder(args)
+    folder = serve.service_folder(args)
     if args.end is None and (args.where is None or args.lasts is None or not args.reason):
         raise ConfigError(
             "alerts silence", remedy='name --where SELECTOR, --for TIME and --reason "...", or --end NUMBER'

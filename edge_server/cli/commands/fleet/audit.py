@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli.options import Option, Subparsers, add_verb
 from edge_client.system.plain_text import print_result, print_rows
-from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
-from edge_server.cli.commands.fleet.users import day_text
+from edge_server.cli.commands.fleet import serve, users
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def moment(text: str) -> float:
 
 
 OPTIONS = (
-    SERVICE,
+    serve.SERVICE,
     Option("--since", moment, "2026-11-01, 2026-11-01T12:00, or 7d, 12h", 0.0, "TIME"),
     Option("--who", help="of whom (a part of the name)", default="", metavar="TEXT"),
     Option("--what", help="which action or target (a part of it)", default="", metavar="TEXT"),
@@ -59,13 +58,13 @@ def register(verbs: Subparsers) -> None:
 def execute(args: argparse.Namespace) -> int:
     from edge_server.storage import audit_log
 
-    folder = service_folder(args)
+    folder = serve.service_folder(args)
     if args.verify:
         return _verify(args, folder)
     entries = [entry for entry in audit_log.read_entries(folder.audit) if _is_asked(args, entry)]
     document = {"entries": [entry.model_dump(mode="json") for entry in entries]}
     rows = [
-        (day_text(row.at), row.who, row.what, row.target, _value(row.before), _value(row.after))
+        (users.day_text(row.at), row.who, row.what, row.target, _value(row.before), _value(row.after))
         for row in entries
     ]
     return print_rows(args, document, ("when", "who", "what", "target", "before", "after"), rows)

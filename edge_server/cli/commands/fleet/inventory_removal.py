@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.options import Option, Subparsers
 from edge_client.system.plain_text import print_result
-from edge_server.cli.commands.enroll_options import AUTHORITY
-from edge_server.cli.commands.fleet import inventory_options
-from edge_server.cli.commands.fleet.serve import with_served
-from edge_server.cli.commands.revoke import MOSQUITTO, tell_mosquitto
+from edge_server.cli.commands import enroll_options, revoke
+from edge_server.cli.commands.fleet import inventory_options, serve
 from schemas.errors import ConfigError, EdgeError, format_count
 
 if TYPE_CHECKING:
@@ -20,8 +18,8 @@ if TYPE_CHECKING:
 
 REVOCATION = (
     Option("--yes", bool, "also several devices, and those that are connected"),
-    AUTHORITY,
-    *MOSQUITTO,
+    enroll_options.AUTHORITY,
+    *revoke.MOSQUITTO,
 )
 
 
@@ -96,7 +94,7 @@ def _of_federation(
     args: argparse.Namespace, federation: str
 ) -> "tuple[argparse.Namespace, Authority | None]":
     """The options for a federation, and its authority."""
-    own = with_served(args, federation)
+    own = serve.with_served(args, federation)
     return own, _authority_of(own, federation)
 
 
@@ -145,7 +143,7 @@ def _after_revocation(
     if not certificates:
         return [f"{device.device}: it had no valid certificate"]
     try:
-        return tell_mosquitto(args, authority, device.device, certificates).lines()
+        return revoke.tell_mosquitto(args, authority, device.device, certificates).lines()
     except EdgeError as error:
         problems.append(error)
         return Revocation(authority, device.device, certificates).lines()

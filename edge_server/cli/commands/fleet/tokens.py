@@ -4,8 +4,7 @@ import argparse
 
 from edge_client.cli.options import ABOVE_0, Option, Subparsers, add_verbs
 from edge_client.system.plain_text import print_rows
-from edge_server.cli.commands.fleet.serve import add_service_verb
-from edge_server.cli.commands.fleet.users import NAME, ROLE, day_text, open_desk, perform_here, print_change
+from edge_server.cli.commands.fleet import serve, users
 
 EXAMPLES = """\
 examples:
@@ -24,13 +23,13 @@ def register(subparsers: Subparsers) -> None:
     verbs = add_verbs(subparsers, "tokens", help="tokens for programs that use the API", examples=EXAMPLES)
     where = Option("--where", help="only devices with these labels", default="", metavar="SELECTOR")
     days = Option("--days", float, "until its end (default: 90)", USUAL_DAYS, "N", ABOVE_0)
-    add_service_verb(verbs, "list", _list, help="the tokens, their roles and ends")
-    add_service_verb(verbs, "make", _make, NAME, ROLE, where, days, help="make a token")
-    add_service_verb(verbs, "revoke", _revoke, NAME, help="revoke a token")
+    serve.add_service_verb(verbs, "list", _list, help="the tokens, their roles and ends")
+    serve.add_service_verb(verbs, "make", _make, users.NAME, users.ROLE, where, days, help="make a token")
+    serve.add_service_verb(verbs, "revoke", _revoke, users.NAME, help="revoke a token")
 
 
 def _list(args: argparse.Namespace) -> int:
-    with open_desk(args.service) as desk:
+    with users.open_desk(args.service) as desk:
         tokens = desk.people.tokens()
     document = [
         {
@@ -43,7 +42,7 @@ def _list(args: argparse.Namespace) -> int:
         for token in tokens
     ]
     rows = [
-        (t.name, t.role, t.where or "all", t.made_by, day_text(t.ends_at), day_text(t.used_at))
+        (t.name, t.role, t.where or "all", t.made_by, users.day_text(t.ends_at), users.day_text(t.used_at))
         for t in tokens
     ]
     return print_rows(
@@ -53,12 +52,12 @@ def _list(args: argparse.Namespace) -> int:
 
 def _make(args: argparse.Namespace) -> int:
     given = {"token": args.name, "role": args.role, "where": args.where, "days": f"{args.days:g}"}
-    with open_desk(args.service) as desk:
-        print_change(args, perform_here(desk, "tokens.make", given))
+    with users.open_desk(args.service) as desk:
+        users.print_change(args, users.perform_here(desk, "tokens.make", given))
     return 0
 
 
 def _revoke(args: argparse.Namespace) -> int:
-    with open_desk(args.service) as desk:
-        print_change(args, perform_here(desk, "tokens.revoke", {"token": args.name}))
+    with users.open_desk(args.service) as desk:
+        users.print_change(args, users.perform_here(desk, "tokens.revoke", {"token": args.name}))
     return 0

@@ -7,8 +7,7 @@ from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid
 from pathlib import Path
 
-from edge_server.fleet.alerts.alert import Notification
-from edge_server.fleet.alerts.delivery import Deliver, DeliveryError
+from edge_server.fleet.alerts import alert, delivery
 from edge_server.fleet.alerts.message import body, title
 from edge_server.fleet.alerts.receivers import http_post
 from edge_server.fleet.settings.alerts import MailReceiver
@@ -16,18 +15,18 @@ from edge_server.fleet.settings.alerts import MailReceiver
 PORTS = {"starttls": 587, "ssl": 465, "none": 25}
 
 
-def mail(settings: MailReceiver, folder: Path) -> Deliver:
+def mail(settings: MailReceiver, folder: Path) -> delivery.Deliver:
     """A receiver that sends mails; `folder` has its files. Raises `ConfigError` for an unreadable one."""
     password = "" if settings.password is None else http_post.read_secret(folder / settings.password)
     ca = None if settings.ca is None else folder / settings.ca
 
-    def deliver(notification: Notification) -> None:
+    def deliver(notification: alert.Notification) -> None:
         _send(settings, message(settings, notification), password, ca)
 
     return deliver
 
 
-def message(settings: MailReceiver, notification: Notification) -> EmailMessage:
+def message(settings: MailReceiver, notification: alert.Notification) -> EmailMessage:
     mail = EmailMessage()
     mail["From"], mail["To"] = settings.sender, ", ".join(settings.recipients)
     mail["Subject"] = f"[edge] {title(notification)}"
@@ -47,15 +46,15 @@ def _send(settings: MailReceiver, mail: EmailMessage, password: str, ca: Path | 
                 server.login(settings.user, password)
             server.send_message(mail)
     except smtplib.SMTPAuthenticationError as error:
-        raise DeliveryError(
+        raise delivery.DeliveryError(
             f"{where}: refused the login of {settings.user}: check user and password"
         ) from error
     except smtplib.SMTPNotSupportedError as error:
-        raise DeliveryError(f"{where}: {error}; check tls (starttls, ssl or none)") from error
+        raise delivery.DeliveryError(f"{where}: {error}; check tls (starttls, ssl or none)") from error
     except ssl.SSLCertVerificationError as error:
         raise http_post.make_untrusted_error(where, error) from error
     except (smtplib.SMTPException, OSError) as error:
-        raise DeliveryError(
+        raise delivery.DeliveryError(
             f"{where}: did not take the mail: {_reason(error)}; check host, port and tls"
         ) from error
 

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from edge_client.transport import link_events, mqtt_client
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
-from edge_client.transport.mqtt_client import Link
 from edge_server.config.object_store import HomeAssistantSettings
 from edge_server.observability.integrations.background_thread import BackgroundThread
-from edge_server.observability.integrations.home_assistant import states, topics
-from edge_server.observability.integrations.home_assistant.install_button import Installer
+from edge_server.observability.integrations.home_assistant import install_button, states, topics
 from edge_server.observability.integrations.home_assistant.model_versions import ModelVersionReader
 from edge_server.observability.snapshot import Snapshot
 from edge_server.releases.registry.registry import Registry
@@ -40,8 +38,8 @@ class HomeAssistant:
         settled_s: float = SETTLED_S,
     ) -> None:
         self._topics, self._settled_s = topics.HomeAssistantTopics(federation, settings.prefix), settled_s
-        self.inbox: Inbox = queue.SimpleQueue()
-        self._link = Link(
+        self.inbox: link_events.Inbox = queue.SimpleQueue()
+        self._link = mqtt_client.Link(
             address,
             self.inbox,
             client_id=f"{federation}-home",
@@ -49,7 +47,7 @@ class HomeAssistant:
             will=lambda session: (self._topics.status, states.OFFLINE),
             longest_delay_s=LONGEST_DELAY_S,
         )
-        self._installer = Installer(
+        self._installer = install_button.Installer(
             Registry(registry), federation, rollout, settings.watch_s, lambda event: self.inbox.put(event)
         )
         self._versions = ModelVersionReader(registry, federation)
@@ -80,13 +78,13 @@ class HomeAssistant:
     # --- incoming ---
     def _handle(self, event: Any) -> None:
         match event:
-            case Arrived(topic, payload):
+            case link_events.Arrived(topic, payload):
                 self._on_message(topic, payload)
-            case LinkUp():
+            case link_events.LinkUp():
                 self._up_since = time.monotonic()
                 self.sent = topics.forget_sent(self.sent)
                 self._link.publish(self._topics.status, states.ONLINE, retain=True)
-            case LinkDown(reason):
+            case link_events.LinkDown(reason):
                 self._up_since = None
                 log.info("Home Assistant: no connection to the broker: %s; trying again", reason)
                 self._link.handle(event)
