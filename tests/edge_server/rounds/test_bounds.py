@@ -3,7 +3,6 @@
 import pytest
 
 from edge_server.coordinator.publisher import RateLimit
-from edge_server.observability import counters
 from edge_server.observability.counters import OTHERS, RunCounters
 from edge_server.rounds import fleet
 from edge_server.rounds.events import Send
@@ -15,8 +14,7 @@ from tests.edge_server.rounds.test_fleet import birth
 
 @pytest.fixture
 def at_most_three(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (fleet, counters):
-        monkeypatch.setattr(module, "MAX_DEVICES", 3)
+    monkeypatch.setattr(fleet, "MAX_DEVICES", 3)
 
 
 @pytest.mark.usefixtures("at_most_three")
