@@ -127,7 +127,8 @@ class Training:
         module, plan, progress, objectives = self.module, self._plan, self._progress, self.objectives
         # Before `training_only`, which sets the modes of the layers that both have.
         self.network.train()
-        with channels_innermost(self.network, self.examples.inputs), self._clean_up():
+        partly = self._trained is not None
+        with channels_innermost(self.network, self.examples.inputs, partly=partly), self._clean_up():
             self._set_up(context)
             self._resume(checkpoint)
             # Kept here: in an attribute, they would keep this training until the next collection of cycles.

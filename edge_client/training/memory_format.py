@@ -20,12 +20,15 @@ PROBES = 2  # examples of a trial, since batch normalisation needs two
 
 
 @contextlib.contextmanager
-def channels_innermost(module: nn.Module, examples: Tensor) -> Iterator[None]:
+def channels_innermost(module: nn.Module, examples: Tensor, *, partly: bool = False) -> Iterator[None]:
     """Use channels-last weights of convolutions inside, if that helps; restore the default layout after.
 
-    Some of `examples` are tried once on a network of a user's own.
+    Some of `examples` are tried once on a network of a user's own. With group normalisation a network that is
+    `partly` trained keeps the default layout: behind frozen layers its backward pass would crash
+    (`findings/group-norm-behind-frozen-layers.sh`).
     """
-    weights = _weights(module)
+    crashes = partly and any(isinstance(part, nn.GroupNorm) for part in module.modules())
+    weights = [] if crashes else _weights(module)
     try:
         _lay(weights, torch.channels_last)
         if weights and not _takes_layout(module, examples):

@@ -32,6 +32,7 @@ from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.initial_model import InitialModel, find_initial_model
 from edge_server.rounds.events import Assignment, CheckUpdate, CloseRound, PlanRound
 from edge_server.rounds.fleet import Device
+from edge_server.simulation.board_costs import TierCost, tier_costs
 from edge_server.simulation.population import make_population
 from edge_server.storage.run_folder import RunFolder
 from edge_server.storage.service_folder import RUNS
@@ -50,6 +51,7 @@ class Rehearsed:
     spec: values.ModelSpec
     parameters: Mapping[int, int]
     notices: tuple[str, ...] = ()
+    costs: tuple[TierCost, ...] = ()
 
 
 def check_run(
@@ -118,7 +120,8 @@ def rehearse(
             for number in range(1, ROUNDS + 1):
                 _play(coordinator, tried, number, examples, Path(scratch))
             draw_networks(coordinator, on_draw)
-            return Rehearsed(spec, coordinator.model.tier_parameters(), coordinator.model.notices)
+            model, costs = coordinator.model, tier_costs(coordinator, config)
+            return Rehearsed(spec, model.tier_parameters(), model.notices, costs)
         finally:
             coordinator.suspend()
 

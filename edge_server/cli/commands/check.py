@@ -121,6 +121,7 @@ def _explain_untried() -> Iterator[str]:
 
 def _describe_trial(tried: "Rehearsed", config: "Config") -> Iterator[str]:
     from edge_server.config.units import count_text, ratio_text
+    from edge_server.simulation.board_costs import describe_boards
 
     shape = "x".join(map(str, tried.spec.input_shape))
     yield (
@@ -130,3 +131,4 @@ def _describe_trial(tried: "Rehearsed", config: "Config") -> Iterator[str]:
     for tier, ratio in enumerate(config.tiers.levels, start=1):
         yield f"tier {tier}, {ratio_text(ratio)} pruned: {count_text(tried.parameters[tier])} parameters"
     yield from tried.notices
+    yield from describe_boards(tried.costs)

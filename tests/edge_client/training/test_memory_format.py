@@ -154,3 +154,15 @@ def test_a_trial_changes_no_statistics_and_draws_no_numbers() -> None:
     assert torch.equal(torch.get_rng_state(), state)
     assert module.norm.num_batches_tracked == 0
     assert all(np.array_equal(array, before[name]) for name, array in arrays_of(module).items())
+
+
+def test_group_normalisations_behind_frozen_convolutions_train() -> None:
+    """With channels-last weights their backward pass would end the process."""
+    module = network("cnn-group", (3, 16, 16))
+    norms = [name for name, _ in module.named_parameters() if "norm" in name]
+    before = arrays_of(module)
+    loop.train(module, pictures((3, 16, 16)), TrainingPlan(batch_size=4), trained=norms)
+    after = arrays_of(module)
+    assert norms
+    assert {name for name in after if not np.array_equal(after[name], before[name])} == {*norms}
+    assert all_contiguous(module)
