@@ -251,6 +251,7 @@ def _make_context(
         checkpoints=state_store.checkpoints,
         features=state_store.features,
         variants=settings.variants,
+        providers=settings.providers,
         board=root,
         min_examples=settings.min_examples,
         fewest_to_train=settings.veto.min_examples,

@@ -17,6 +17,7 @@ from edge_client.agent.settings import AgentSettings
 from edge_client.data.classes import BIPOLAR, LONGEST_NAME
 from edge_client.data.local import LocalData
 from edge_client.inference.model_slots import Slots
+from edge_client.inference.providers.record import choice_in_use
 from edge_client.storage.private_state import note_session
 from edge_client.transport.broker_address import BrokerAddress
 from schemas import capabilities, topics, values
@@ -130,6 +131,7 @@ class Presence:
 
     def _birth(self, verdict: EligibilityVerdict, card: values.DataCard) -> Birth:
         profile = self._settings.profile
+        model, provider = self._model()
         reads_epochs = {"software": {**profile.software, "epochs": "1"}}
         return Birth(
             federation=self._settings.federation,
@@ -143,17 +145,21 @@ class Presence:
             origin=self._origin,
             certificate_until=self._certificate_until(),
             labels=self._settings.labels,
-            model=self._model(),
+            model=model,
+            provider=provider,
             **capabilities.birth_fields(),
         )
 
-    def _model(self) -> str:
-        """The version of the model in use; empty without one."""
+    def _model(self) -> tuple[str, str]:
+        """The version of the model in use, and its provider if one was chosen; empty without one."""
         current = Slots(self._settings.state / "serving").current()
-        return "" if current is None else current.model.version
+        if current is None:
+            return "", ""
+        choice = choice_in_use(current.path, current.model.digest)
+        return current.model.version, "" if choice is None else choice.provider
 
     def has_new_model(self) -> bool:
-        """Whether another model is in use than at the last look."""
+        """Whether another model, or the same on another provider, is in use than at the last look."""
         found = self._model()
         changed, self._seen_model = found != self._seen_model, found
         return changed

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.agent.eligibility.rules import Rules
 from edge_client.agent.veto import Veto
+from edge_client.inference.providers.table import ANY_PROVIDER, ProviderSettings
 from edge_client.inference.quantization.selection import ALL, VariantSettings
 from edge_client.security.trusted_key import TrustedKey
 from edge_client.training import checkpoints, choice
@@ -77,7 +78,7 @@ class AgentSettings:
     `checkpoint_s`: minimum seconds between two checkpoints of a training. `only_masked`: decline to send an
     update that the server could read by itself. `min_examples`: with fewer, the server gets no statistics of
     the data. `veto`: what is declined whatever the server asks. `variants`: which forms of a finished model
-    to try.
+    to try, and `providers`: what to try to run it on.
     `telemetry_every_s`: seconds between status messages; 0 disables them. `trainer`: trains instead of the
     profile's trainers. `keep_trying`: never give up on the broker. `watch_data_s`: seconds between two looks
     at data that may grow; 0 looks before tasks alone. `labels`: stated in births. `remote`: what an
@@ -98,6 +99,7 @@ class AgentSettings:
     only_masked: bool = False
     min_examples: int = statistics.MIN_EXAMPLES
     variants: VariantSettings = ALL
+    providers: ProviderSettings = ANY_PROVIDER
     telemetry_every_s: float = 30.0
     eligibility: Rules = field(default_factory=Rules)
     veto: Veto = field(default_factory=Veto)

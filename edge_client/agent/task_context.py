@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.data.local import DataFeed, LocalData
+from edge_client.inference.providers.table import CPU_ALONE, ProviderSettings
 from edge_client.inference.quantization.selection import EXPORT_ALONE, VariantSettings
 from edge_client.models.registry import MODELS, is_library_network
 from edge_client.storage.blob_store import BlobStore
@@ -26,8 +27,8 @@ class TaskContext:
     `model_code`: factories outside this package that a task may name. `signed_only`: serve a finished model
     only once the server has signed it. `checkpoints`: resume a killed training after its last epoch.
     `features`: the folder in which features of frozen layers are kept.
-    `variants`: which forms of a finished model to try. `board`: the directory above `/proc` and `/sys`.
-    `trainer`: by default torch's where it is installed.
+    `variants`: which forms of a finished model to try, and `providers` to run it. `board`: the directory
+    above `/proc` and `/sys`. `trainer`: by default torch's where it is installed.
     `feed`: the source of the data, which may change. `min_examples`: with fewer, the server gets no
     statistics of the data. `fewest_to_train`: with fewer, a delivered model is not trained unless asked for.
     """
@@ -43,6 +44,7 @@ class TaskContext:
     checkpoints: EpochCheckpoints | None = None
     features: Path | None = None
     variants: VariantSettings = EXPORT_ALONE
+    providers: ProviderSettings = CPU_ALONE
     board: Path = ROOT
     trainer: "Trainer | None" = None
     feed: DataFeed | None = None

@@ -133,7 +133,7 @@ def do_delivery(
         exported, personal = _export(task, training, received, choose_exporter(context))
     tried = keep_best(exported.path, context.variants, calibration=data.train, held_out=data.held_out)
     note = note_of(tried, version=f"{task.run} round {task.round}", data=data.held_out)
-    delivered = put_delivered_in_use(context, note, task.trial)
+    delivered = put_delivered_in_use(context, note, task.trial, data.held_out)
     metrics = _delivery_metrics(exported, tried, delivered, personal, examples=len(data.held_out))
     return Delivery(**answer_fields(task, context), metrics=metrics)
 

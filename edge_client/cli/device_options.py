@@ -8,7 +8,7 @@ import socket
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from edge_client.cli.options import AT_LEAST_1, SECONDS, SECONDS_OR_0, Option
 from schemas.errors import nearest
@@ -32,6 +32,24 @@ def _variants(text: str) -> list[str]:
     return [_one_of(("fp32", "fp16", "int8"), name.strip()) for name in text.split(",")]
 
 
+ProviderName = Literal["auto", "tensorrt", "cuda", "openvino", "qnn", "coreml", "xnnpack", "acl", "cpu"]
+
+
+def _providers(text: str) -> list[str]:
+    """Parse `auto`, or a list in the order of preference such as `tensorrt,cuda`."""
+    return [_one_of(get_args(ProviderName), name.strip()) for name in text.split(",")]
+
+
+PROVIDERS = Option(
+    "--providers",
+    ProviderName,
+    "what runs the model: auto tries onnxruntime's providers against the CPU and takes the fastest that gives"
+    " the same answers; of a list the first that does; the CPU always follows (default: auto)",
+    ["auto"],
+    "auto|NAME,...",
+    many=True,
+    parse=_providers,
+)
 BROKER = (
     Option(
         "--broker",
@@ -205,6 +223,7 @@ MODEL = (
         "POINTS",
         {"ge": 0, "le": 100},
     ),
+    PROVIDERS,
 )
 RUN = (
     Option("--keep-trying", bool, "retry the broker even if that cannot help (wrong authority, refused)"),

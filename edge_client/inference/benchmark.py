@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.data.dataset import Inputs
-from edge_client.inference.onnx_model import LoadedModel, load_model, said_in_one_line
+from edge_client.inference.onnx_model import LoadedModel, said_in_one_line
+from edge_client.inference.providers.loading import load_on_provider
+from edge_client.inference.providers.table import CPU_ALONE, ProviderSettings
 from edge_client.security.trusted_key import TrustedKey
 from edge_client.system.process_memory import resident_bytes
 from schemas.errors import EdgeError
@@ -23,7 +25,7 @@ _WARM_UP_RUNS = 3
 class BenchResult:
     """Milliseconds for single images, of which there were `runs`, and images per second in batches of 32.
 
-    `rss_bytes` is the memory of the whole process with the model loaded.
+    `rss_bytes` is the memory of the whole process with the model loaded, `provider` what ran it.
     """
 
     threads: int
@@ -32,10 +34,16 @@ class BenchResult:
     p95_ms: float
     images_per_second: float
     rss_bytes: int
+    provider: str = "cpu"
 
 
 def bench(
-    path: Path, *, max_threads: int = 1, seconds: float = 1.0, trust: TrustedKey | None = None
+    path: Path,
+    *,
+    max_threads: int = 1,
+    seconds: float = 1.0,
+    trust: TrustedKey | None = None,
+    providers: ProviderSettings = CPU_ALONE,
 ) -> Iterator[BenchResult]:
     """Measure the model at `path` with 1, 2, 4... `max_threads` threads, `seconds` each.
 
@@ -43,7 +51,7 @@ def bench(
     """
     for threads in thread_counts(max_threads):
         with said_in_one_line(path):
-            model = load_model(path, threads=threads, trust=trust)
+            model = load_on_provider(path, providers, threads=threads, trust=trust)
             yield bench_model(model, threads=threads, seconds=seconds)
 
 
@@ -71,7 +79,7 @@ def collect(found: Iterator[BenchResult], results: list[BenchResult], deadline_s
 
 def bench_model(model: LoadedModel, *, threads: int, seconds: float = 1.0) -> BenchResult:
     """Measure a loaded model: latency for half of `seconds`, throughput for the other half."""
-    inputs = _noise(model, BATCH)
+    inputs = make_noise(model, BATCH)
     (single,) = time_runs([lambda: model.run(inputs[:1])], seconds / 2)
     (batched,) = time_runs([lambda: model.run(inputs)], seconds / 2)
     return BenchResult(
@@ -81,6 +89,7 @@ def bench_model(model: LoadedModel, *, threads: int, seconds: float = 1.0) -> Be
         p95_ms=float(np.percentile(single, 95)) * 1e3,
         images_per_second=BATCH * len(batched) / float(np.sum(batched)),
         rss_bytes=resident_bytes(),
+        provider=model.provider,
     )
 
 
@@ -91,7 +100,7 @@ def thread_counts(most: int) -> tuple[int, ...]:
 
 def latencies_ms(models: Sequence[LoadedModel], *, seconds: float) -> list[float]:
     """Median milliseconds per single image of each model, measured in turns within `seconds` in total."""
-    return medians_ms([partial(model.run, _noise(model, 1)) for model in models], seconds=seconds)
+    return medians_ms([partial(model.run, make_noise(model, 1)) for model in models], seconds=seconds)
 
 
 def medians_ms(
@@ -102,7 +111,8 @@ def medians_ms(
     return [float(np.median(times)) * 1e3 for times in taken]
 
 
-def _noise(model: LoadedModel, count: int) -> Inputs:
+def make_noise(model: LoadedModel, count: int) -> Inputs:
+    """Random inputs [count, ...] of the model, always the same."""
     return np.random.default_rng(0).standard_normal((count, *model.input_shape), dtype=np.float32)
 
 

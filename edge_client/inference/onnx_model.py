@@ -2,14 +2,12 @@
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 from pydantic import ValidationError
 
 from edge_client.data.dataset import Inputs, LabelledData, Labels, Pixels, in_units, preprocess
@@ -18,6 +16,8 @@ from edge_client.data.tasks.learning_task import Answers, LearningTask
 from edge_client.data.tasks.metrics import naive_forecasts
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from edge_client.inference.export.metadata import APART
+from edge_client.inference.providers.session import GuardedSession, open_session
+from edge_client.inference.providers.table import CPU
 from edge_client.security.trusted_key import TrustedKey, check_model
 from edge_client.system.process_memory import is_shortage, trim_heap
 from schemas.errors import ConfigError, EdgeError
@@ -51,6 +51,11 @@ class LoadedModel:
     def provenance(self) -> dict[str, str]:
         """The origin of the file: its metadata under the prefix `fl.`."""
         return {key[3:]: value for key, value in sorted(self.metadata.items()) if key.startswith("fl.")}
+
+    @property
+    def provider(self) -> str:
+        """The name of the provider that runs it now."""
+        return self.session.provider if isinstance(self.session, GuardedSession) else CPU.name
 
     @property
     def examples(self) -> str:
@@ -150,8 +155,9 @@ def load_model(
     exported_by: str | None = None,
     data: bytes | None = None,
 ) -> LoadedModel:
-    """Load an ONNX classifier, using at most `threads` threads; raises `ConfigError` for any other file.
+    """Load an ONNX model on the CPU with at most `threads` threads; raises `ConfigError` for any other file.
 
+    `edge_client.inference.providers.loading` loads it on the fastest provider.
     With `trust` the model must be signed by that key, and with `exported_by` be from that exporter (see
     `edge_client.security.trusted_key.check_model`); the verified bytes are those that run. `data` are the
     file's bytes if the caller has read them.
@@ -163,9 +169,7 @@ def load_model(
             raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     signed = None if trust is None else check_model(path, data, trust, exported_by=exported_by)
     try:
-        with _as_file(data) as source:
-            cpu = ["CPUExecutionProvider"]
-            session = onnxruntime.InferenceSession(source, _options(threads), providers=cpu)
+        session = open_session(data, threads=threads)
     except Exception as error:  # onnxruntime's share no other base class
         why = reason_of(error)
         raise ConfigError(f"{path} is not an ONNX model that onnxruntime can load: {why}") from error
@@ -185,28 +189,6 @@ def said_in_one_line(path: Path) -> Iterator[None]:
         shortage = "needs more memory than this machine has free"
         why = shortage if is_shortage(error) else "cannot be run"
         raise ConfigError(f"{path} {why}: {reason_of(error)}") from error
-
-
-def _options(threads: int | None) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    # An arena keeps the memory of the largest batch and is no faster for networks of this size.
-    options.enable_cpu_mem_arena = False
-    if threads is not None:
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-    return options
-
-
-@contextlib.contextmanager
-def _as_file(data: bytes) -> Iterator[str | bytes]:
-    """The bytes as a file in memory if the system has those: of bytes, onnxruntime keeps a copy."""
-    if not hasattr(os, "memfd_create"):
-        yield data
-        return
-    with os.fdopen(os.memfd_create("model"), "wb", buffering=0) as file:
-        file.write(data)
-        yield f"/proc/self/fd/{file.fileno()}"
 
 
 def _describe(path: Path, session: Any, signed: Manifest | None) -> LoadedModel:

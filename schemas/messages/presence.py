@@ -51,8 +51,8 @@ class Birth(Message):
     It is published again when `eligibility` changes. `instance` identifies the process and `origin` describes
     its machine, so that two devices with the same name can be distinguished. `certificate_until` is when the
     device's certificate expires. `labels` are those that the device's owner has set there, and `model` is the
-    version of the model in use. The four flags and the words of `can` state `capabilities`; words that a
-    server does not know mean nothing to it.
+    version of the model in use; `provider` is what runs it, where onnxruntime has more than the CPU. The four
+    flags and the words of `can` state `capabilities`; words that a server does not know mean nothing to it.
     """
 
     kind: Literal["birth"] = "birth"
@@ -67,6 +67,7 @@ class Birth(Message):
     certificate_until: values.UnixSeconds | None = None
     labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
     model: Annotated[values.Text, Field(exclude_if=lambda model: not model)] = ""
+    provider: Annotated[values.Text, Field(exclude_if=lambda name: not name), Shown("Models run on")] = ""
     prunes_first: Annotated[bool, Field(exclude_if=lambda able: not able)] = False
     trains_sharply: Annotated[bool, Field(exclude_if=lambda able: not able)] = False
     matches_numbers: Annotated[bool, Field(exclude_if=lambda able: not able)] = False

@@ -21,7 +21,9 @@ from edge_client.data.tasks.conversion import in_task
 from edge_client.data.tasks.learning_task import Answers, LearningTask
 from edge_client.inference.benchmark import medians_ms
 from edge_client.inference.onnx_model import LoadedModel, load_model
-from edge_client.storage.atomic_files import written_aside
+from edge_client.inference.providers.table import ProviderSettings
+from edge_client.inference.providers.trial import Use, settle_provider
+from edge_client.storage.atomic_files import file_sha256, written_aside
 from schemas.errors import ConfigError
 from schemas.messages.rollout import Cause
 from schemas.values import Preprocessing
@@ -85,8 +87,18 @@ def main() -> int:
         made = write_best_variant(candidate, job, examples, calibration)
     if made is not None:
         candidate = Path(job["made"])
-    print(json.dumps({**compare_models(candidate, running, examples), "made": made}))
+    found = compare_models(candidate, running, examples)
+    if job["recorded"] is not None and "objection" not in found:
+        record_provider(candidate, job, examples)
+    print(json.dumps({**found, "made": made}))
     return 0
+
+
+def record_provider(path: Path, job: dict[str, Any], examples: LabelledData) -> None:
+    """Try what runs the model on this device, and record the choice beside the path of the job."""
+    model = load_model(path, threads=1)
+    use, beside = Use(examples=model.fit(known_to(model, examples))), Path(job["recorded"])
+    settle_provider(path, file_sha256(path), ProviderSettings(tuple(job["providers"])), use, beside=beside)
 
 
 def write_best_variant(

@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from edge_client.agent.offers.trial import Objection
 from edge_client.agent.rollout import trial
@@ -9,8 +10,12 @@ from edge_client.agent.task_context import TaskContext
 from edge_client.data.local import LocalData
 from edge_client.inference import installed_model
 from edge_client.inference.model_slots import Served, ServedModel
+from edge_client.inference.providers.trial import Use, settle_provider
 from schemas.messages.rollout import TrialTerms
 from schemas.values import DeliveryVerdict
+
+if TYPE_CHECKING:
+    from edge_client.data.dataset import LabelledData
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +35,18 @@ class Delivered:
     bytes: int
 
 
-def put_delivered_in_use(context: TaskContext, model: ServedModel, terms: TrialTerms | None) -> Delivered:
+def put_delivered_in_use(
+    context: TaskContext,
+    model: ServedModel,
+    terms: TrialTerms | None,
+    held_out: "LabelledData | None" = None,
+) -> Delivered:
     """Use the waiting model unless, by these terms, it is worse than the one in use.
 
     Without terms nothing is compared. A model that is already in use, in any variant, stays in use, so that a
     delivery may be repeated after a crash. On a device that serves only signed models, a good model waits for
-    its signature. Raises what `installed_model.put_in_use` raises.
+    its signature. What runs it is tried on the `held_out` examples. Raises what `installed_model.put_in_use`
+    raises.
     """
     now = installed_model.slots(context.models).current()
     size = installed_model.waiting(context.models).stat().st_size
@@ -45,6 +56,8 @@ def put_delivered_in_use(context: TaskContext, model: ServedModel, terms: TrialT
         return Delivered(now.model, verdict, now.path.stat().st_size)
     verdict = _verdict(context, now, terms)
     if verdict.served:
+        path = installed_model.waiting(context.models)
+        settle_provider(path, model.digest, context.providers, Use(examples=held_out))
         verdict = _use(context, model, verdict, instead_of=None if now is None or terms is None else now)
     if not verdict.served:
         installed_model.drop(context.models)

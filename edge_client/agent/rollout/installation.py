@@ -26,6 +26,7 @@ from edge_client.agent.rollout.trial import (
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.local import LocalData
 from edge_client.inference.model_slots import Served, ServedModel, SlotIsEmpty, Slots
+from edge_client.inference.providers.record import carry_record, record_path
 from edge_client.inference.quantization.selection import EXPORT_ALONE
 from edge_client.inference.service.health import FILE, Health, read_health
 from edge_client.security.trusted_key import TrustedKey
@@ -64,9 +65,10 @@ class ModelInstallation:
         folder = settings.state / "rollout"
         self.store, self._slots = BlobStore(folder / "blobs"), Slots(settings.state / "serving")
         self._trust, self._made = settings.trust, folder / "made.onnx"
+        self._recorded = folder / "candidate.onnx"  # the choice of a provider lies beside this path
         # Only the original file is signed: a device that requires signatures serves no other variant.
         variants = settings.variants if settings.trust is None else EXPORT_ALONE
-        self._comparisons = ComparisonRunner(get_data, folder / "examples.npz", variants)
+        self._comparisons = ComparisonRunner(get_data, folder / "examples.npz", variants, settings.providers)
 
     # --- before the switch ---
     def object_to(self, offer: ModelOffer) -> Objection | None:
@@ -94,7 +96,7 @@ class ModelInstallation:
         now, former = self._slots.current(), self._slots.waiting()
         if work.goal == Stage.COMPARED:
             offered = self.store.blob_path(work.offer.blob.digest)
-            pair = ModelPair(None if now is None else now.path, offered, self._made)
+            pair = ModelPair(None if now is None else now.path, offered, self._made, self._recorded)
             return Worked(work, self._comparisons.compare(pair, terms.examples))
         if now is None:
             comparison = Comparison(objection=(Cause.SUPERSEDED, "no model is in use"))
@@ -126,6 +128,7 @@ class ModelInstallation:
                 filled = self._slots.fill(data, note, signed=offer.manifest if trial.made is None else None)
                 # Health that an earlier trial of the same file has recorded does not count.
                 (filled.folder / FILE).unlink(missing_ok=True)
+                carry_record(self._recorded, filled.path)
                 self._slots.switch(digest)
         except OSError as error:
             cause = Cause.NO_SPACE if error.errno in atomic_files.DISK_FULL else Cause.DAMAGED
@@ -169,9 +172,10 @@ class ModelInstallation:
         """No launcher watches a model."""
 
     def clean_up(self) -> None:
-        """Remove the examples and the variant."""
+        """Remove the examples, the variant, and the choice of a provider."""
         self._comparisons.forget()
         self._made.unlink(missing_ok=True)
+        record_path(self._recorded).unlink(missing_ok=True)
 
     def stop(self) -> None:
         self._comparisons.stop()

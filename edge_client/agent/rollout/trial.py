@@ -29,6 +29,7 @@ from edge_client.agent.offers.trial import (
     Worked,
 )
 from edge_client.data.local import LocalData
+from edge_client.inference.providers.table import CPU_ALONE, ProviderSettings
 from edge_client.inference.quantization.selection import EXPORT_ALONE, VariantSettings
 from edge_client.inference.service.health import Health
 from schemas import messages, values
@@ -250,21 +251,28 @@ LAST_LINES = 300
 class ModelPair:
     """The model in use, if there is one, and the candidate.
 
-    With `made`, variants of the candidate are tried first, and a better one is written to that path.
+    With `made`, variants of the candidate are tried first, and a better one is written to that path. With
+    `recorded`, what runs the candidate is tried, too, and the choice is recorded beside that path.
     """
 
     running: Path | None
     candidate: Path
     made: Path | None = None
+    recorded: Path | None = None
 
 
 class ComparisonRunner:
     """One comparison at a time, in a process of its own."""
 
     def __init__(
-        self, get_data: Callable[[], LocalData], examples: Path, variants: VariantSettings = EXPORT_ALONE
+        self,
+        get_data: Callable[[], LocalData],
+        examples: Path,
+        variants: VariantSettings = EXPORT_ALONE,
+        providers: ProviderSettings = CPU_ALONE,
     ) -> None:
         self._get_data, self._examples, self._variants = get_data, examples, variants
+        self._providers = providers
         self._process: subprocess.Popen[str] | None = None
         self._ended = False
 
@@ -292,6 +300,8 @@ class ComparisonRunner:
                 "made": None if pair.made is None or not self._variants.others else str(pair.made),
                 "variants": self._variants.variants,
                 "max_loss": self._variants.max_loss,
+                "providers": self._providers.names,
+                "recorded": None if pair.recorded is None else str(pair.recorded),
             }
             return self._run(json.dumps(job))
         except OSError as error:

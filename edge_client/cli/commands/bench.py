@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge_client.cli.device_options import PROVIDERS
 from edge_client.cli.options import (
     AT_LEAST_1,
     SECONDS,
@@ -50,6 +51,7 @@ OPTIONS = (
         "S",
         SECONDS,
     ),
+    PROVIDERS,
     TRUST,
 )
 
@@ -63,9 +65,13 @@ def register(verbs: Subparsers) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Measure and print a line per thread count, also of those before a deadline or Ctrl-C."""
     from edge_client.inference.benchmark import bench, collect
+    from edge_client.inference.providers.table import ProviderSettings
 
     trust, results = read_trust_option(args), list["BenchResult"]()
-    measured = bench(args.model, max_threads=args.threads, seconds=args.seconds, trust=trust)
+    providers = ProviderSettings(tuple(args.providers))
+    measured = bench(
+        args.model, max_threads=args.threads, seconds=args.seconds, trust=trust, providers=providers
+    )
     try:
         collect(measured, results, args.deadline)
     finally:
@@ -78,8 +84,9 @@ def _print(args: argparse.Namespace, results: "Sequence[BenchResult]") -> None:
     if args.format == "json":
         print_json({"model": str(args.model), "results": [asdict(result) for result in results]})
         return
+    on_cpu = all(result.provider == "cpu" for result in results)
     print_table(
-        ("threads", "median ms", "p95 ms", "images/s", "memory MB", "runs"),
+        ("threads", "median ms", "p95 ms", "images/s", "memory MB", "runs", *([] if on_cpu else ["on"])),
         [
             (
                 str(result.threads),
@@ -88,6 +95,7 @@ def _print(args: argparse.Namespace, results: "Sequence[BenchResult]") -> None:
                 f"{result.images_per_second:.0f}",
                 f"{result.rss_bytes / 1e6:.0f}",
                 str(result.runs),
+                *([] if on_cpu else [result.provider]),
             )
             for result in results
         ],

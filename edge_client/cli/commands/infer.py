@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edge_client.cli.device_options import PROVIDERS
 from edge_client.cli.options import AT_LEAST_1, TRUST, Option, Subparsers, add_verb, read_trust_option
 from edge_client.system.plain_text import print_json, print_table, say
 from schemas.errors import ConfigError
@@ -42,6 +43,7 @@ examples:
 """
 
 
+BATCH = 32  # examples with which providers are tried: folders and archives are what takes time
 OPTIONS = (
     Option("model", Path, "a model of `run` or of the server", metavar="MODEL.onnx"),
     Option(
@@ -53,6 +55,7 @@ OPTIONS = (
     ),
     Option("--top", int, "classes per example (default: 1)", 1, "K", AT_LEAST_1),
     Option("--threads", int, "threads to use (default: as many as useful)", metavar="N", bounds=AT_LEAST_1),
+    PROVIDERS,
     TRUST,
     Option(
         "--exported-by",
@@ -75,7 +78,9 @@ def register(verbs: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Classify all inputs and print one result per example."""
-    from edge_client.inference.onnx_model import load_model, said_in_one_line
+    from edge_client.inference.onnx_model import said_in_one_line
+    from edge_client.inference.providers.loading import load_on_provider
+    from edge_client.inference.providers.table import ProviderSettings
     from edge_client.inference.queries import read_input
 
     if args.exported_by is not None and args.trust is None:
@@ -83,8 +88,17 @@ def execute(args: argparse.Namespace) -> int:
             "--exported-by says what --trust KEY.pub shall vouch for", remedy="name the key too"
         )
     trust = read_trust_option(args)
-    model = load_model(args.model, threads=args.threads, trust=trust, exported_by=args.exported_by)
+    model = load_on_provider(
+        args.model,
+        ProviderSettings(tuple(args.providers)),
+        threads=args.threads,
+        batch=BATCH,
+        trust=trust,
+        exported_by=args.exported_by,
+    )
     _tell_exporter(model)
+    if model.provider != "cpu":
+        say(f"note: {args.model} runs on {model.provider}", file=sys.stderr)
     if Path("-") in args.inputs:
         return _answer_lines(args, model)
     answers: list[dict[str, Any]] = []

@@ -19,6 +19,7 @@ from schemas.errors import ConfigError
 if TYPE_CHECKING:
     from edge_client.agent.agent import AgentSettings
     from edge_client.agent.local_source import LocalSource
+    from edge_client.inference.providers.table import ProviderSettings
     from edge_client.training.trainer import Trainer
     from edge_client.transport.broker_address import BrokerAddress
     from schemas.values import CapabilityProfile
@@ -119,6 +120,7 @@ def _settings(args: argparse.Namespace) -> "AgentSettings":
         only_masked=args.only_masked,
         min_examples=args.min_examples,
         variants=VariantSettings(tuple(args.variants), args.max_accuracy_loss),
+        providers=_providers(args),
         telemetry_every_s=args.telemetry_every_s,
         eligibility=args.eligibility or Rules(),
         veto=args.veto or Veto(),
@@ -128,6 +130,16 @@ def _settings(args: argparse.Namespace) -> "AgentSettings":
         remote=RemoteSettings(args.remote_diagnostics, args.data_root),
         install_root=install_root(),
     )
+
+
+def _providers(args: argparse.Namespace) -> "ProviderSettings":
+    """The providers to try; `ConfigError` for one that is asked for and not there."""
+    from edge_client.inference.providers.table import ProviderSettings
+
+    providers = ProviderSettings(tuple(args.providers))
+    if providers.is_stated:
+        providers.accelerators()
+    return providers
 
 
 def _address(args: argparse.Namespace) -> "BrokerAddress":

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli import options
+from edge_client.cli.device_options import PROVIDERS
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import print_json, say
 from edge_client.system.process_memory import share_one_heap
@@ -66,6 +67,7 @@ OPTIONS = (
     *options.tls_options("this service's"),
     options.Option("--federation", help="(default: %(default)s)", default="federation", metavar="NAME"),
     options.Option("--device-id", help="device of the topics (default: host name)", metavar="NAME"),
+    PROVIDERS,
     options.TRUST,
     options.Option("--quiet", bool, "log warnings only"),
     *options.log_options("info"),
@@ -129,16 +131,18 @@ def _import_http() -> None:
 
 def _source(args: argparse.Namespace) -> "Source":
     from edge_client.inference.model_slots import Slots
+    from edge_client.inference.providers.table import ProviderSettings
     from edge_client.inference.service.model_source import FileSource, SlotSource
 
     if (args.model is None) == (args.state_dir is None):
         raise ConfigError("serve: name either MODEL.onnx or --state-dir DIR")
-    trust = options.read_trust_option(args)
+    trust, providers = options.read_trust_option(args), ProviderSettings(tuple(args.providers))
+    providers.accelerators()  # one that is not there ends the start, not a later change of the model
     if args.model is not None:
-        return FileSource(args.model, args.threads, trust)
+        return FileSource(args.model, args.threads, trust, providers)
     if not args.state_dir.is_dir():
         raise ConfigError("there is no such folder", key=f"--state-dir {args.state_dir}")
-    return SlotSource(Slots(args.state_dir / "serving"), args.threads, trust)
+    return SlotSource(Slots(args.state_dir / "serving"), args.threads, trust, providers)
 
 
 def _health(source: "Source") -> "HealthWriter | None":

@@ -7,7 +7,7 @@ import onnxruntime
 
 from edge_client.data.dataset import Inputs, Pixels, preprocess
 from edge_client.inference.export.metadata import ExportRefused
-from edge_client.models.graphs import checks, filling
+from edge_client.models.graphs import checks, filling, sessions
 from schemas.values import Preprocessing
 
 # A single example, whose axis a `squeeze` loses; the number with which a graph is drawn; another one.
@@ -33,7 +33,7 @@ def run_model(data: bytes, probes: Sequence[Inputs]) -> list[Inputs]:
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
     try:
-        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        session = sessions.open_on_processor(data, options)
         return [session.run([filling.OUTPUT], {filling.INPUT: inputs})[0] for inputs in probes]
     except Exception as error:  # onnxruntime's share no other base class
         raise ExportRefused(f"onnxruntime cannot run the export: {checks.first_line(error)}") from error

@@ -109,7 +109,8 @@ class Handler(BaseHTTPRequestHandler):
                 document = {"ready": model is not None, "model": model, "trouble": predictor.trouble or None}
                 self._send_json(HTTPStatus.SERVICE_UNAVAILABLE if model is None else HTTPStatus.OK, document)
             case "/metrics":
-                self._send(HTTPStatus.OK, predictor.metrics.text(predictor.model).encode(), CONTENT_TYPE)
+                page = predictor.metrics.text(predictor.model, predictor.provider)
+                self._send(HTTPStatus.OK, page.encode(), CONTENT_TYPE)
             case "/predict":
                 self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "send the image with POST", Allow="POST")
             case _:

@@ -41,16 +41,19 @@ class RequestMetrics:
         with self._lock:
             self._reloads[outcome] += 1
 
-    def text(self, model: Mapping[str, str] | None) -> str:
+    def text(self, model: Mapping[str, str] | None, provider: str = "") -> str:
         with self._lock:
-            return "".join(f"{line}\n" for line in self._lines(model))
+            return "".join(f"{line}\n" for line in self._lines(model, provider))
 
-    def _lines(self, model: Mapping[str, str] | None) -> Iterator[str]:
+    def _lines(self, model: Mapping[str, str] | None, provider: str) -> Iterator[str]:
         yield from _head("edge_serve_ready", "gauge", "Whether there is a model to serve.")
         yield f"edge_serve_ready {int(model is not None)}"
         yield from _head("edge_serve_model_info", "gauge", "The model that serves.")
         if model is not None:
             yield f"edge_serve_model_info{_labels(model)} 1"
+        yield from _head("edge_serve_provider_info", "gauge", "onnxruntime's provider that runs the model.")
+        if provider:
+            yield f"edge_serve_provider_info{_labels({'provider': provider})} 1"
         yield from _head("edge_serve_requests_total", "counter", "Requests by channel and outcome.")
         for (channel, outcome), count in sorted(self._requests.items()):
             yield f"edge_serve_requests_total{_labels({'door': channel, 'outcome': outcome})} {count}"

@@ -1,16 +1,23 @@
 """Sources of the served model: a device's slots, or one file."""
 
 import hashlib
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from edge_client.inference.model_slots import Slots
-from edge_client.inference.onnx_model import LoadedModel, load_model
+from edge_client.inference.onnx_model import LoadedModel
+from edge_client.inference.providers.loading import load_on_provider
+from edge_client.inference.providers.table import CPU_ALONE, ProviderSettings
+from edge_client.inference.service.health import read_health
 from edge_client.security.trusted_key import TrustedKey
 from schemas.errors import ConfigError
 from schemas.security.manifest import manifest_path
 
+log = logging.getLogger(__name__)
+
+MAX_CRASHES = 2  # of processes that serve a model on another provider; a power cut counts, too
 Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
@@ -41,6 +48,7 @@ class FileSource:
     path: Path
     threads: int = 1
     trust: TrustedKey | None = None
+    providers: ProviderSettings = CPU_ALONE
 
     def stamp(self) -> Stamp:
         """The state of the file, and of its manifest, which may arrive later."""
@@ -51,7 +59,9 @@ class FileSource:
             data = self.path.read_bytes()
         except OSError as error:
             raise ConfigError(f"cannot read {self.path}: {error.strerror}") from error
-        loaded = load_model(self.path, threads=self.threads, trust=self.trust, data=data)
+        loaded = load_on_provider(
+            self.path, self.providers, threads=self.threads, trust=self.trust, data=data
+        )
         origin = loaded.provenance
         version = " round ".join(origin[key] for key in ("run_id", "round") if key in origin)
         digest = hashlib.sha256(data).hexdigest()
@@ -65,6 +75,7 @@ class SlotSource:
     slots: Slots
     threads: int = 1
     trust: TrustedKey | None = None
+    providers: ProviderSettings = CPU_ALONE
 
     def stamp(self) -> Stamp:
         """The state of `current.json` and of the manifests, which may arrive after a switch."""
@@ -77,7 +88,12 @@ class SlotSource:
         data = None if served is None else served.read()
         if served is None or data is None:
             raise ConfigError(f"no model in {self.slots.folder} yet: it comes with a delivery or a rollout")
-        loaded = load_model(served.path, threads=self.threads, trust=self.trust, data=data)
+        providers = self.providers
+        crashes = read_health(served.folder, served.model.digest).crashes
+        if crashes > MAX_CRASHES and providers.accelerators():
+            log.warning("the process that serves this model has crashed %d times: it takes the CPU", crashes)
+            providers = CPU_ALONE
+        loaded = load_on_provider(served.path, providers, threads=self.threads, trust=self.trust, data=data)
         return Model(loaded, served.model.version, served.model.digest, served.model.variant)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from edge_client.inference.onnx_model import said_in_one_line
+from edge_client.inference.providers.table import CPU
 from edge_client.inference.service.health import HealthWriter
 from edge_client.inference.service.metrics import RequestMetrics
 from edge_client.inference.service.model_source import Model, Source
@@ -50,6 +51,12 @@ class Predictor:
         """Version, digest and variant of the served model; None without one."""
         model = self.served
         return None if model is None else _words(model)
+
+    @property
+    def provider(self) -> str:
+        """The provider that runs the served model; empty without one."""
+        model = self.served
+        return "" if model is None else model.loaded.provider
 
     def refresh(self) -> bool:
         """Serve the source's model if it changed; returns whether a model was loaded or refused."""
@@ -109,7 +116,8 @@ class Predictor:
         if self._health is not None:
             self._health.on_loaded()
         self.metrics.reload("ok")
-        log.info("serving %s (%s, %s)", model.version, model.variant, model.digest[:16])
+        on = "" if model.loaded.provider == CPU.name else f", on {model.loaded.provider}"
+        log.info("serving %s (%s, %s%s)", model.version, model.variant, model.digest[:16], on)
         del before
         give_back()
         return True

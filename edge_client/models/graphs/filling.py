@@ -13,6 +13,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from edge_client.models.graphs import checks
+from edge_client.models.graphs.sessions import open_on_processor
 from schemas.tensors.arrays import kind_of
 
 INPUT, OUTPUT = "input", "logits"
@@ -110,7 +111,7 @@ def session_of(model: Any, options: onnxruntime.SessionOptions) -> onnxruntime.I
     with tempfile.TemporaryDirectory(prefix="edge-export-") as folder:
         source = Path(folder) / "model.onnx"
         source.write_bytes(model.SerializeToString())
-        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        return open_on_processor(source, options)
 
 
 def _simplify_model(model: Any) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 import onnxruntime
 
 from edge_client.models.graphs.checks import ModelProto
+from edge_client.models.graphs.sessions import open_on_processor
 from edge_client.system.hardware.memory import memory
 
 DOUBLING = 0  # onnxruntime's number for an arena of which each region is twice as large as the one before
@@ -73,9 +74,7 @@ def return_memory() -> None:
     """Return what no session uses to the C library."""
     options = onnxruntime.RunOptions()
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-    session = onnxruntime.InferenceSession(
-        _identity(), session_options(1), providers=["CPUExecutionProvider"]
-    )
+    session = open_on_processor(_identity(), session_options(1))
     session.run(None, {"x": np.zeros(1, np.float32)}, options)
 
 

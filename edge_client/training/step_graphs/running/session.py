@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
+from edge_client.models.graphs.sessions import open_on_processor
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running.arena import session_options
 
@@ -27,9 +27,7 @@ class StepSession:
     """
 
     def __init__(self, data: bytes, given: Mapping[str, Array], *, threads: int = 0) -> None:
-        self._session = onnxruntime.InferenceSession(
-            data, session_options(threads), providers=["CPUExecutionProvider"]
-        )
+        self._session = open_on_processor(data, session_options(threads))
         self._binding = self._session.io_binding()
         self._names = {value.name for value in self._session.get_inputs()}
         self._given = given

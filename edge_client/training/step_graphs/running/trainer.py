@@ -16,6 +16,7 @@ from edge_client.data.dataset import LabelledData
 from edge_client.data.tasks.metrics import losses_of
 from edge_client.models.graphs.checks import GraphRefused, read_graph
 from edge_client.models.graphs.filling import MAX_GRAPH_BYTES, open_features, open_graph
+from edge_client.models.graphs.sessions import open_on_processor
 from edge_client.system.process_memory import trim_heap
 from edge_client.training import feature_sums
 from edge_client.training.epochs import EpochProgress
@@ -357,9 +358,7 @@ def _run_graph(
     graph: bytes, arrays: Mapping[str, NDArray[Any]], threads: int
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """As `_open_session`, of a graph that was checked."""
-    session = onnxruntime.InferenceSession(
-        graph, session_options(threads), providers=["CPUExecutionProvider"]
-    )
+    session = open_on_processor(graph, session_options(threads))
     examples, *weights = [value.name for value in session.get_inputs()]
     given = {name: arrays[name] for name in weights}
 

@@ -1,0 +1,1 @@
+"""Which of onnxruntime's execution providers runs a served model: tried in a process of its own."""

@@ -1,0 +1,95 @@
+"""Sessions of served models: on the CPU, or on another provider with the CPU's beside it."""
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import onnxruntime
+
+from edge_client.inference.providers.table import CPU, PROVIDERS, Provider
+
+log = logging.getLogger(__name__)
+
+
+class NotTaken(Exception):
+    """onnxruntime has opened the model, but not with the provider that it was asked for."""
+
+
+def open_session(data: bytes, *, threads: int | None = None, row: Provider = CPU, engines: str = "") -> Any:
+    """A session of a model with at most `threads` threads; raises onnxruntime's errors, and `NotTaken`.
+
+    Operators that the provider lacks run on those that its row names, and last on the CPU.
+    """
+    options = _options(threads)
+    if row is CPU:
+        with _as_file(data) as source:
+            return onnxruntime.InferenceSession(source, options, providers=[CPU.runtime_name])
+    available = onnxruntime.get_available_providers()
+    rows = (row, *(PROVIDERS[name] for name in row.before if PROVIDERS[name].runtime_name in available))
+    taken = [(each.runtime_name, dict(each.options(threads, engines))) for each in rows]
+    with _as_file(data) as source:
+        # Otherwise onnxruntime opens it on the CPU, prints why, and says nothing to its caller.
+        session = onnxruntime.InferenceSession(
+            source, options, providers=[*taken, CPU.runtime_name], enable_fallback=0
+        )
+    if session.get_providers()[0] != row.runtime_name:
+        raise NotTaken(f"onnxruntime cannot start it, and took {session.get_providers()[0]} in its place")
+    return session
+
+
+class GuardedSession:
+    """A session on a provider that may fail later: the CPU then answers, that request and all others.
+
+    `on_failure` is told why, once. A request that the CPU cannot answer either is at fault itself.
+    """
+
+    def __init__(self, name: str, fast: Any, cpu: Any, on_failure: Callable[[str], None]) -> None:
+        self.provider, self._session, self._cpu, self._on_failure = name, fast, cpu, on_failure
+        self._turn = threading.Lock()
+
+    def run(self, names: Any, inputs: Mapping[str, Any]) -> Any:
+        session = self._session
+        if session is self._cpu:
+            return session.run(names, inputs)
+        try:
+            return session.run(names, inputs)
+        except Exception as error:  # onnxruntime's share no other base class
+            answers = self._cpu.run(names, inputs)
+            self._fall_back(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+            return answers
+
+    def get_inputs(self) -> Any:
+        return self._cpu.get_inputs()
+
+    def _fall_back(self, reason: str) -> None:
+        with self._turn:
+            if self._session is self._cpu:
+                return
+            log.warning("%s failed, the CPU answers from now on: %s", self.provider, reason)
+            self._session, self.provider = self._cpu, CPU.name
+        self._on_failure(reason)
+
+
+def _options(threads: int | None) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    # An arena keeps the memory of the largest batch and is no faster for networks of this size.
+    options.enable_cpu_mem_arena = False
+    if threads is not None:
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+    return options
+
+
+@contextlib.contextmanager
+def _as_file(data: bytes) -> Iterator[str | bytes]:
+    """The bytes as a file in memory if the system has those: of bytes, onnxruntime keeps a copy."""
+    if not hasattr(os, "memfd_create"):
+        yield data
+        return
+    with os.fdopen(os.memfd_create("model"), "wb", buffering=0) as file:
+        file.write(data)
+        yield f"/proc/self/fd/{file.fileno()}"

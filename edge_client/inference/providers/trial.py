@@ -1,0 +1,182 @@
+"""Tries the providers that onnxruntime offers, each in a process of its own, and records the choice.
+
+Nothing is tried where the CPU alone is there, nor twice in the same circumstances.
+"""
+
+import logging
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from edge_client.inference.providers.choice import ProviderChoice, ProviderTrial, choose_provider
+from edge_client.inference.providers.engines import engines_folder
+from edge_client.inference.providers.record import SERVED_BATCH, keep_choice, recall_choice
+from edge_client.inference.providers.table import CPU, Provider, ProviderSettings, circumstances
+from edge_client.system.hardware.memory import memory
+from edge_client.system.hardware.sysfs import ROOT
+from schemas.base import Frozen
+
+if TYPE_CHECKING:
+    from edge_client.data.dataset import LabelledData
+
+log = logging.getLogger(__name__)
+
+TOTAL_S = 10.0
+"""For the trials of all providers of a model; each has an equal share of what is left of it."""
+STATED_S = 120.0  # where the user names the providers: an engine may take minutes to build
+MIN_LIMIT_S = 1.0  # a process imports onnxruntime for about half a second
+MAX_EXAMPLES, MAX_BYTES = 64, 32_000_000  # of the held-out examples, which the processes read
+
+
+class TrialJob(Frozen):
+    """What the process of a trial is told: `examples` is an archive of raw `images` and their `labels`."""
+
+    provider: str
+    model: str
+    digest: str
+    threads: int | None
+    batch: int
+    engines: str = ""
+    examples: str | None = None
+    limit_s: float
+
+
+@dataclass(frozen=True)
+class Use:
+    """How a model is run: threads, None for onnxruntime's own number, and examples of a run.
+
+    `examples` are held-out examples with labels as the model numbers them; the answers to some are compared.
+    """
+
+    threads: int | None = 1
+    batch: int = SERVED_BATCH
+    examples: "LabelledData | None" = None
+
+
+def settle_provider(
+    model: Path,
+    digest: str,
+    settings: ProviderSettings,
+    use: Use,
+    *,
+    beside: Path | None = None,
+    root: Path = ROOT,
+) -> ProviderChoice | None:
+    """The recorded choice for the model, or one that is tried now; None where the CPU alone is there.
+
+    The record lies beside the model, or `beside` another path. Raises `ConfigError` for a provider that is
+    asked for and not there.
+    """
+    rows = settings.accelerators()
+    if not rows:
+        return None
+    # Imported here: whoever comes here runs models, but this module is imported for its values, too.
+    import onnxruntime
+
+    wanted = ProviderChoice(
+        digest=digest,
+        threads=use.threads or 0,
+        batch=use.batch,
+        asked=settings.names,
+        circumstances=circumstances(rows, onnxruntime.__version__, root),
+        provider=CPU.name,
+        why="not tried",
+    )
+    recalled = recall_choice(beside or model, wanted)
+    if recalled is not None:
+        return recalled
+    start = time.monotonic()
+    trials = _try_all(rows, model, wanted, settings, use)
+    name, why, judged = choose_provider(trials, is_stated=settings.is_stated, free_bytes=memory().free)
+    log.info("%s runs %s: %s (tried in %.1f s)", name, model.name, why, time.monotonic() - start)
+    choice = wanted.model_copy(update={"provider": name, "why": why, "trials": judged})
+    keep_choice(beside or model, choice)
+    return choice
+
+
+def _try_all(
+    rows: Sequence[Provider], model: Path, wanted: ProviderChoice, settings: ProviderSettings, use: Use
+) -> list[ProviderTrial]:
+    """A trial of each in the time; of those that the user states, up to the first that is right."""
+    deadline = time.monotonic() + (STATED_S if settings.is_stated else TOTAL_S)
+    trials: list[ProviderTrial] = []
+    with _written(use.examples) as examples:
+        for number, row in enumerate(rows):
+            limit_s = (deadline - time.monotonic()) / (len(rows) - number)
+            runtime = wanted.circumstances["onnxruntime"]
+            job = TrialJob(
+                provider=row.name,
+                model=str(model.resolve()),
+                digest=wanted.digest,
+                threads=use.threads,
+                batch=use.batch,
+                engines=engines_folder(row, wanted.digest, threads=use.threads, runtime=runtime),
+                examples=examples,
+                limit_s=limit_s,
+            )
+            trials.append(run_trial(job))
+            if settings.is_stated and choose_provider(trials, is_stated=True)[0] != CPU.name:
+                break
+    return trials
+
+
+@contextmanager
+def _written(examples: "LabelledData | None") -> Iterator[str | None]:
+    """The path of an archive with some of the examples while the block lasts; None without any."""
+    if examples is None or not len(examples):
+        yield None
+        return
+    # Imported here: a device's start has no use for arrays.
+    import numpy as np
+
+    from edge_client.data.dataset import sample
+
+    fitting = max(1, MAX_BYTES // max(1, examples.images[:1].nbytes))
+    chosen = sample(examples, min(MAX_EXAMPLES, fitting))
+    with tempfile.TemporaryDirectory(prefix="edge-provider-") as folder:
+        path = Path(folder) / "examples.npz"
+        np.savez(path, images=chosen.images, labels=chosen.labels)
+        yield str(path)
+
+
+def run_trial(job: TrialJob) -> ProviderTrial:
+    """Run the trial's process and wait for its figures, `limit_s` at most."""
+
+    def fail(reason: str) -> ProviderTrial:
+        return ProviderTrial(provider=job.provider, failure=reason[:500])
+
+    late = f"was not done within {job.limit_s:.1f} s"
+    if job.limit_s < MIN_LIMIT_S:
+        return fail("was not tried: the others have taken the time")
+    command = [sys.executable, "-m", "edge_client.inference.providers.trial_process"]
+    try:
+        ended = subprocess.run(
+            command,
+            input=job.model_dump_json().encode(),
+            capture_output=True,
+            timeout=job.limit_s,
+            start_new_session=True,
+        )
+    except subprocess.TimeoutExpired:
+        return fail(late)
+    except OSError as error:
+        return fail(f"was not tried: {error}")
+    if ended.returncode == -signal.SIGALRM:
+        return fail(late)
+    if ended.returncode:
+        lines = ended.stderr.decode(errors="replace").strip().splitlines() or [""]
+        how = f"signal {-ended.returncode}" if ended.returncode < 0 else f"exit code {ended.returncode}"
+        return fail(f"ended its process with {how}: {lines[-1][-200:]}".removesuffix(": "))
+    try:
+        return ProviderTrial.model_validate_json(ended.stdout.strip().splitlines()[-1])
+    except (IndexError, ValidationError) as error:
+        return fail(f"has said nothing of use: {str(error).splitlines()[0]}")
