@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FLOWER := $(VENV)/flower
+PROVIDERS := $(VENV)/providers
 WRITERS := $(VENV)/writers
 # For example another package index or a CPU build of torch: make demo PIP_ARGS="--index-url ..."
 PIP_ARGS ?=
@@ -33,7 +34,7 @@ FIRST ?= 0
 # The commit of the earlier version of `make test-upgrade`: what was before it was never released.
 UPGRADE_FROM ?= 83757931
 
-.PHONY: help demo docs reference try-docs dist try-python test test-flower test-slow test-fleet test-upgrade test-graphs test-memory matrix networks bench bench-bytes profile chaos storm storm-mutants trees fuzz check-deploy arm64 alone attacks contents lint format clean
+.PHONY: help demo docs reference try-docs dist try-python test test-flower test-providers test-slow test-fleet test-upgrade test-graphs test-memory matrix networks bench bench-bytes profile chaos storm storm-mutants trees fuzz check-deploy arm64 alone attacks contents lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
@@ -43,6 +44,7 @@ help:
 	@echo "make dist     build the wheel and the source archive, and check them"
 	@echo "make try-python PYTHON=python3.13  install the base package with another Python, and start it"
 	@echo "make test-flower  install Flower into a second environment and run its apps on our devices (2 minutes)"
+	@echo "make test-providers  install onnxruntime with OpenVINO into an environment of its own and run models on it (a minute, x86)"
 	@echo "make test-slow  the variants of tests that make test leaves out (3 minutes)"
 	@echo "make test-fleet  three sites of boards, one operator: enrolment, jobs, a replaced board, an update that goes back, alerts, roles, backup (3 minutes, Linux)"
 	@echo "make test-upgrade  build an earlier version (UPGRADE_FROM, $(UPGRADE_FROM)) from the history, and run fleets of both versions (3 minutes)"
@@ -98,6 +100,15 @@ test-flower: $(INSTALLED)
 		> $$($(FLOWER)/bin/python -c 'import site; print(site.getsitepackages()[0])')/edge-federation.pth
 	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: $(PIP_ARGS) 'flwr>=1.20'
 	$(FLOWER)/bin/python -m pytest tests/edge_client/training/flower
+
+# onnxruntime-openvino replaces the package onnxruntime: it lies over .venv in a folder of its own.
+test-providers: $(INSTALLED)
+	$(BIN)/python -m venv $(PROVIDERS)
+	$(BIN)/python -c 'import site; print(f"import site; site.addsitedir({site.getsitepackages()[0]!r})")' \
+		> $$($(PROVIDERS)/bin/python -c 'import site; print(site.getsitepackages()[0])')/edge-federation.pth
+	$(PROVIDERS)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-deps $(PIP_ARGS) \
+		'onnxruntime-openvino>=1.24'
+	$(PROVIDERS)/bin/python -m pytest tests/edge_client/inference/providers
 
 # What `make test` leaves out: further variants of tests of which it runs one of each kind.
 test-slow: $(INSTALLED)

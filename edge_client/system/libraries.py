@@ -4,16 +4,21 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
+ALSO_NAMED = {"onnxruntime": ("onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn")}
+"""Packages that bring the same module in place of the plain one."""
+
 
 def release(package: str) -> str | None:
     """The version known to pip; None if not installed. The package is not imported."""
     # Imported late: with what it needs it takes a twentieth of the client's import.
     from importlib import metadata
 
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    for name in (package, *ALSO_NAMED.get(package, ())):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
 
 
 def releases(packages: Iterable[str]) -> dict[str, str]:

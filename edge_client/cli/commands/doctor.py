@@ -67,6 +67,7 @@ def _findings(args: argparse.Namespace) -> "Iterator[Finding]":
     from edge_client.cli.commands.run import state_folder
     from edge_client.cli.doctor import machine
     from edge_client.cli.doctor.libraries import first_trainer, libraries, trainers
+    from edge_client.cli.doctor.providers import providers
     from edge_client.system.hardware.memory import memory
     from edge_client.system.hardware.processor import processor
     from edge_client.system.hardware.profile import recall_speeds, speeds_file
@@ -74,6 +75,7 @@ def _findings(args: argparse.Namespace) -> "Iterator[Finding]":
 
     yield from libraries()
     state = state_folder(args)
+    yield from providers(state)
     yield machine.disk(state)
     free, needed = memory(), process_bytes(recall_speeds(speeds_file(state), processor()))
     first = first_trainer(args.trainer, free.free, needed)

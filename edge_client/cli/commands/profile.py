@@ -10,6 +10,8 @@ from edge_client.cli.options import SECONDS, Option, Subparsers, add_verb
 from edge_client.system.plain_text import print_json, print_table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from edge_client.system.hardware.board import Board
     from schemas.values import CapabilityProfile, MeasuredSpeed
 
@@ -61,7 +63,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json({"profile": profile.model_dump(mode="json"), "board": asdict(board)})
     else:
-        print_table(("what", "here"), list(_rows(board, profile)))
+        print_table(("what", "here"), [*_rows(board, profile), ("models run on", _provider_text(state))])
     return 0
 
 
@@ -93,6 +95,13 @@ def _rows(board: "Board", profile: "CapabilityProfile") -> Iterator[tuple[str, s
     pressure = board.memory_pressure
     yield "memory pressure", "unknown" if pressure is None else f"{pressure.some:.1%} of the time"
     yield "software", ", ".join(f"{name} {version}" for name, version in profile.software.items())
+
+
+def _provider_text(state: "Path") -> str:
+    from edge_client.cli.doctor.providers import choice_of
+
+    choice = choice_of(state)
+    return "cpu" if choice is None else f"{choice.provider}: {choice.why}"
 
 
 def _speed_rows(profile: "CapabilityProfile") -> Iterator[tuple[str, str]]:

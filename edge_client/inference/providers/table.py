@@ -3,6 +3,7 @@
 onnxruntime is imported only where it is asked what it offers: a device's start reads this table without it.
 """
 
+import mmap
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -174,9 +175,23 @@ def power_mode(root: Path = ROOT) -> str:
     return " ".join(filter(None, (text(root / place)[:100] for place in places)))
 
 
+def may_make_code() -> bool:
+    """Whether this process may have memory that it writes and executes."""
+    try:
+        mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC).close()
+    except OSError:
+        return False
+    return True
+
+
 def circumstances(rows: Sequence[Provider], runtime: str, root: Path = ROOT) -> dict[str, str]:
-    """What a choice holds for: onnxruntime's version, its providers, their drivers, the power mode."""
+    """What a choice holds for: onnxruntime's version, its providers, their drivers, the power mode.
+
+    And for a process that may make code, as OpenVINO does; systemd's `MemoryDenyWriteExecute` forbids it.
+    """
     drivers = {f"driver of {row.name}": row.driver(root) for row in rows}
     names = ",".join(row.name for row in rows)
     stated = {"onnxruntime": runtime, "providers": names, "power": power_mode(root)}
+    if not may_make_code():
+        stated["code at run time"] = "forbidden"
     return {name: value for name, value in {**stated, **drivers}.items() if value}

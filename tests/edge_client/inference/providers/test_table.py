@@ -1,6 +1,7 @@
 """The table of providers, what a user asks for, and what a choice holds for."""
 
 import hashlib
+import mmap
 import os
 import time
 from pathlib import Path
@@ -100,6 +101,20 @@ def test_a_choice_holds_for_a_driver_and_a_power_mode(tmp_path: Path) -> None:
         "providers": "cuda,openvino",
         "power": "pmode:0002 schedutil",
         "driver of cuda": "# R36 (release), REVISION: 4.3",
+    }
+
+
+def test_a_process_that_may_not_make_code_needs_a_choice_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbid(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    usual = circumstances([PROVIDERS["openvino"]], "1", tmp_path)
+    monkeypatch.setattr(mmap, "mmap", forbid)
+    assert circumstances([PROVIDERS["openvino"]], "1", tmp_path) == {
+        **usual,
+        "code at run time": "forbidden",
     }
 
 
