@@ -5,8 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from schemas.base import Frozen
-from schemas.names import Digest
+from schemas.base import Digest, Frozen
 from schemas.values import Count, Text
 
 MAX_DIFFERENCE = 1e-3
