@@ -2,8 +2,8 @@
 
 The spectra are a part of the network without parameters: training, the exported file and a service compute
 them alike. No statistics of anybody's data are needed, since each recording's spectrum gets mean 0 and
-deviation 1 by itself, whatever its loudness. The mel scale is HTK's, mel(f) = 2595 log10(1 + f / 700) (Young
-et al., The HTK Book, section 5.4).
+deviation 1 by itself, whatever its loudness; that of silence stays near 0. The mel scale is HTK's,
+mel(f) = 2595 log10(1 + f / 700) (Young et al., The HTK Book, section 5.4).
 """
 
 import math
@@ -18,6 +18,9 @@ RATE, BANDS, WINDOW, FRAMES = 8000, 32, 256, 64
 """Hz of the samples (`wav:FOLDER?rate=8000` resamples others); mel bands; samples of a window; about as many
 windows over a recording, whatever its length."""
 FLOOR = 1e-6
+LEAST_DEVIATION = 0.1
+"""Of a spectrum, by which it is divided: real recordings have 2.6 to 6.1, silence has the noise of rounding
+alone, which differs between runtimes."""
 MIN_SAMPLES = 8 * WINDOW
 CHANNELS, HIDDEN = 16, 64
 
@@ -37,13 +40,13 @@ class LogMel(nn.Module):
         self.fixed_macs = self.basis.numel() * self.frames
 
     def forward(self, x: Tensor) -> Tensor:
-        """Spectra with mean 0 and deviation 1 over each recording."""
+        """Spectra with mean 0 over each recording, and deviation 1 unless it is nearly silent."""
         waves = functional.conv1d(x, self.basis.to(x), stride=self.hop).square()
         power = waves[:, : WINDOW // 2 + 1] + waves[:, WINDOW // 2 + 1 :]
         logs = torch.log(torch.matmul(self.filters.to(x), power) + FLOOR)
         centred = logs - logs.mean((1, 2), keepdim=True)
         deviation = centred.square().mean((1, 2), keepdim=True).sqrt()
-        return (centred / (deviation + FLOOR)).unsqueeze(1)
+        return (centred / torch.clamp(deviation + FLOOR, min=LEAST_DEVIATION)).unsqueeze(1)
 
 
 class SpeechCNN(nn.Module):

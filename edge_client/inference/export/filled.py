@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.data.dataset import Pixels
-from edge_client.inference.export.metadata import ExportRefused, describe
+from edge_client.inference.export.metadata import ExportRefused, finish
 from edge_client.inference.export.probes import make_probes, run_model
 from edge_client.models.graphs import checks, costs, filling
 from edge_client.storage.atomic_files import write_synced
@@ -49,9 +49,9 @@ def export_filled(
     try:
         filled = filling.fill(graph, arrays, shape)
         parameters, macs = costs.parameter_count(graph, arrays, shape), costs.count_macs(filled, shape)
+        finish(filled, input_shape=shape, preprocessing=preprocessing, provenance=provenance, task=model.task)
     except checks.GraphRefused as error:
         raise ExportRefused(f"the network cannot be exported without torch: {error}") from error
-    describe(filled, input_shape=shape, preprocessing=preprocessing, provenance=provenance, task=model.task)
     data = filled.SerializeToString(deterministic=True)
     del filled
     for outputs in run_model(data, make_probes(shape, preprocessing, sample)):

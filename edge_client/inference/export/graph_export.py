@@ -1,7 +1,8 @@
 """Draws a network's graph with torch's exporter: an ONNX model whose weights are inputs of any shape.
 
 The inputs are named as in the module's state, and no weight is folded into the graph, so that it fits every
-sub-model with the same operators. Drawing takes 5 to 20 seconds of processor time, nearly all of it in torch.
+sub-model with the same operators; `models/graphs/portable.py` rewrites what is complete. Drawing takes 5 to
+20 seconds of processor time, nearly all of it in torch.
 """
 
 import math

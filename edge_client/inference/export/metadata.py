@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edge_client.data.tasks.registry import CLASSIFICATION
+from edge_client.models.graphs.portable import make_portable
 from schemas.errors import EdgeError
 from schemas.values import Preprocessing
 
@@ -13,7 +14,7 @@ class ExportRefused(EdgeError):
     """The network cannot be exported, or its ONNX form computes something else; no file was written."""
 
 
-IR_VERSION = 8  # the file format of opset 18, which onnxruntime 1.17 can read
+IR_VERSION = 8  # the file format of opset 18, which onnxruntime reads from 1.14 on
 # Parts of the preprocessing with keys of their own: readers ignore unknown keys, not unknown parts.
 APART = ("class_names", "columns")
 
@@ -23,6 +24,19 @@ def drop_notes(model: Any) -> None:
     for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
         del part.metadata_props[:]
         part.doc_string = ""
+
+
+def finish(
+    model: Any,
+    *,
+    input_shape: tuple[int, ...],
+    preprocessing: Preprocessing,
+    provenance: Mapping[str, str],
+    task: str = CLASSIFICATION.name,
+) -> None:
+    """Give a complete ONNX message the forms that other runtimes read, and its metadata."""
+    make_portable(model, input_shape)
+    describe(model, input_shape=input_shape, preprocessing=preprocessing, provenance=provenance, task=task)
 
 
 def describe(

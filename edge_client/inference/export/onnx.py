@@ -21,9 +21,9 @@ from edge_client.data.dataset import Inputs, Pixels
 from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.inference.export.graph_cache import keep_graph, known_graphs
 from edge_client.inference.export.graph_export import fill
-from edge_client.inference.export.metadata import ExportRefused, describe
+from edge_client.inference.export.metadata import ExportRefused, finish
 from edge_client.inference.export.probes import make_probes, run_model
-from edge_client.models.graphs.checks import OPSET, first_line
+from edge_client.models.graphs.checks import OPSET, GraphRefused, first_line
 from edge_client.models.graphs.filling import MAX_GRAPH_BYTES
 from edge_client.storage.atomic_files import write_synced
 from edge_client.training.evaluation import logits
@@ -63,11 +63,11 @@ def export_onnx(
     Keys of `provenance` get the prefix `fl.`. `graphs` are tried first. Raises `ExportRefused` and then does
     not change `path`.
     """
-    described = partial(
-        describe, input_shape=input_shape, preprocessing=preprocessing, provenance=provenance, task=task
+    finished = partial(
+        finish, input_shape=input_shape, preprocessing=preprocessing, provenance=provenance, task=task
     )
     probes = make_probes(input_shape, preprocessing, sample)
-    made = _first_that_computes(module, input_shape, graphs, describe=described, probes=probes)
+    made = _first_that_computes(module, input_shape, graphs, finish=finished, probes=probes)
     write_synced(path, made.data)
     digest = hashlib.sha256(made.data).hexdigest()
     return ExportReport(path, digest, len(made.data), made.difference)
@@ -76,7 +76,7 @@ def export_onnx(
 def find_graph(module: nn.Module, input_shape: tuple[int, ...], graphs: Iterable[bytes] = ()) -> bytes:
     """The first graph of `graphs`, the cache or the exporter that fits `module`; raises `ExportRefused`."""
     probes = make_probes(input_shape, Preprocessing(), None)
-    return _first_that_computes(module, input_shape, graphs, describe=lambda _: None, probes=probes).graph
+    return _first_that_computes(module, input_shape, graphs, finish=lambda _: None, probes=probes).graph
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _first_that_computes(
     input_shape: tuple[int, ...],
     graphs: Iterable[bytes],
     *,
-    describe: Callable[[Any], None],
+    finish: Callable[[Any], None],
     probes: Sequence[Inputs],
 ) -> _Made:
     expected = [logits(module, inputs) for inputs in probes]
@@ -104,14 +104,14 @@ def _first_that_computes(
             if len(graph) > MAX_GRAPH_BYTES:
                 raise ExportRefused(f"it has {len(graph)} bytes, at most {MAX_GRAPH_BYTES} are read")
             # Without a least size of 1, so that small outputs do not hide the graph of another network.
-            return _fill_and_check(graph, module, input_shape, describe, probes, expected, least=0.0)
+            return _fill_and_check(graph, module, input_shape, finish, probes, expected, least=0.0)
         except ExportRefused as error:
             log.info("a graph is not used: %s", error)
     # Imported here: the exporter takes half a minute to load and is not needed with a given graph.
     from edge_client.inference.export.graph_export import draw_graph
 
     log.info("drawing the graph of %s, which takes a while", type(module).__name__)
-    made = _fill_and_check(draw_graph(module, input_shape), module, input_shape, describe, probes, expected)
+    made = _fill_and_check(draw_graph(module, input_shape), module, input_shape, finish, probes, expected)
     keep_graph(module, input_shape, made.graph)
     return made
 
@@ -120,14 +120,17 @@ def _fill_and_check(
     graph: bytes,
     module: nn.Module,
     input_shape: tuple[int, ...],
-    describe: Callable[[Any], None],
+    finish: Callable[[Any], None],
     probes: Sequence[Inputs],
     expected: Sequence[Inputs],
     least: float = 1.0,
 ) -> _Made:
     """Fill and check a graph; the tolerance is relative to outputs of at least `least`."""
     model = fill(graph, module, input_shape)
-    describe(model)
+    try:
+        finish(model)
+    except GraphRefused as error:
+        raise ExportRefused(str(error)) from error
     data = model.SerializeToString(deterministic=True)
     try:
         onnx.checker.check_model(data, full_check=True)

@@ -33,7 +33,7 @@ def count_macs(model: Any, input_shape: tuple[int, ...]) -> int:
             layers[node.output[0]] = per_output
     known = {**weights, filling.INPUT: (1, *input_shape)}
     asked = {*layers, *factors, *factors.values()} - known.keys()
-    known |= _shapes(model, sorted(asked), input_shape)
+    known |= shapes_of(model, sorted(asked), input_shape)
     # Each number of a product is a sum over the last axis of its first factor.
     layers |= {name: known[factor][-1] for name, factor in factors.items()}
     return sum(math.prod(known[name]) * per_output for name, per_output in layers.items())
@@ -50,8 +50,10 @@ def _macs_per_output(node: Any, weights: dict[str, tuple[int, ...]]) -> int:
     return shape[-1] if transposed else shape[0]
 
 
-def _shapes(model: Any, names: list[str], input_shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """The shapes of these values of a graph for one example."""
+def shapes_of(
+    model: Any, names: list[str], input_shape: tuple[int, ...], *, batch: int = 1
+) -> dict[str, tuple[int, ...]]:
+    """The shapes of these values of a graph for so many examples of `input_shape`."""
     if not names:
         return {}
     options = onnxruntime.SessionOptions()
@@ -63,7 +65,7 @@ def _shapes(model: Any, names: list[str], input_shape: tuple[int, ...]) -> dict[
     with checks.refused_if_it_cannot_run():
         with _further_outputs(model.graph, names):
             session = filling.session_of(model, options)
-        outputs = session.run(names, {filling.INPUT: np.zeros((1, *input_shape), np.float32)})
+        outputs = session.run(names, {filling.INPUT: np.zeros((batch, *input_shape), np.float32)})
     return {name: output.shape for name, output in zip(names, outputs, strict=True)}
 
 
