@@ -156,7 +156,7 @@ class LabelledData:
 
     def inputs(self) -> Inputs:
         """The network's input: float32 of the images' shape."""
-        return preprocess(self.images, self.preprocessing)
+        return preprocess(np.asarray(self.images), self.preprocessing)
 
 
 def make_labelled_data(

@@ -9,7 +9,7 @@ import logging
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edge_client.data.columns import in_columns
 from edge_client.data.said_once import say_once
@@ -18,6 +18,8 @@ from schemas.errors import ConfigError
 from schemas.values import Preprocessing, Resizing
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from PIL import Image
 
     from edge_client.data.dataset import LabelledData, Pixels
@@ -29,11 +31,13 @@ SHRUNK_TO = 640  # a photo of 12 million pixels takes 36 MB, with this longest s
 LUMA = (0.299, 0.587, 0.114)  # shares of red, green and blue in grey (ITU-R 601), as Pillow has them
 
 
-def fit_data(data: "LabelledData", shape: Shape, common: Preprocessing | None = None) -> "LabelledData":
+def fit_data(
+    data: "LabelledData", shape: Shape, common: Preprocessing | None = None, *, lazily: bool = False
+) -> "LabelledData":
     """The same examples as [N, *shape], with columns in the order and pictures resized as `common` states.
 
-    That is the data's own preprocessing unless given. Raises `ConfigError` with both shapes, or both lists of
-    columns, if that is impossible.
+    That is the data's own preprocessing unless given; `lazily`, pictures are resized when they are read.
+    Raises `ConfigError` with both shapes, or both lists of columns, if that is impossible.
     """
     common = data.preprocessing if common is None else common
     data = in_columns(data, common.columns)
@@ -44,6 +48,8 @@ def fit_data(data: "LabelledData", shape: Shape, common: Preprocessing | None = 
         raise ConfigError(why)
     images = None if cut else fit_images(data.images, shape)
     say_once(f"the data, {in_words(data.input_shape)}, is taken as {in_words(shape)}, which the model takes")
+    if images is None and lazily:
+        return redraw_lazily(data, shape, common.resizing)
     images = _resize_images(data, shape, common.resizing) if images is None else images
     return replace(data, images=images, sizes=None)
 
@@ -81,7 +87,9 @@ def shape_misfit(data: "LabelledData", shape: Shape, common: Preprocessing | Non
 
 def fit_images(images: "Pixels", shape: Shape) -> "Pixels | None":
     """Images [N, ...] as [N, *shape] if only a channel axis of 1 differs, else None."""
-    return images.reshape(len(images), *shape) if alike(images.shape[1:], shape) else None
+    import numpy as np
+
+    return np.asarray(images).reshape(len(images), *shape) if alike(images.shape[1:], shape) else None
 
 
 def alike(own: Shape, shape: Shape) -> bool:
@@ -159,7 +167,7 @@ def _in_colours(pixels: "Pixels", channels: int) -> "Pixels":
 def with_side(data: "LabelledData", side: int) -> "LabelledData":
     """Pictures [N, C, H, W] of bytes or of files as [N, C, side, side], as their preprocessing resizes them.
 
-    Raises `ConfigError` for other data.
+    Each picture is resized when it is read. Raises `ConfigError` for other data.
     """
     import numpy as np
 
@@ -170,7 +178,36 @@ def with_side(data: "LabelledData", side: int) -> "LabelledData":
             f"only pictures of bytes, grey or coloured, can be resized, and the examples are {kind}"
         )
     shape = data.input_shape[0], side, side
-    return replace(data, images=_all_redrawn(data, shape, data.preprocessing.resizing), sizes=None)
+    return redraw_lazily(data, shape, data.preprocessing.resizing)
+
+
+def redraw_lazily(data: "LabelledData", shape: Shape, how: Resizing | None) -> "LabelledData":
+    """The same pictures, each of which becomes [C, H, W] of this shape when it is read."""
+    images: Any = RedrawnPictures(data, shape, how)
+    return replace(data, images=images, sizes=None)
+
+
+class RedrawnPictures:
+    """Pictures [N, *shape] of which an array is made of those that are asked for by their places."""
+
+    def __init__(self, data: "LabelledData", shape: Shape, how: Resizing | None) -> None:
+        self._data, self._how = data, how
+        self.shape, self.ndim, self.dtype = (len(data), *shape), len(shape) + 1, data.images.dtype
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __getitem__(self, places: "NDArray[np.int64] | slice") -> "Pixels":
+        """The pictures [M, *shape] at these places."""
+        import numpy as np
+
+        chosen = np.arange(len(self))[places]
+        return _all_redrawn(self._data.subset(chosen), self.shape[1:], self._how)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> "Pixels":
+        import numpy as np
+
+        return np.asarray(self[:], dtype)
 
 
 def in_words(shape: Shape) -> str:

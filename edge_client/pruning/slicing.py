@@ -120,6 +120,8 @@ def _positions(segments: Sequence[Segment], kept: Mapping[str, int | Sequence[in
 
 
 def _cut_shape(layout: ParameterLayout, spec: SubModelSpec) -> tuple[int, ...]:
+    if not spec.kept:
+        return layout.shape
     shape = list(layout.shape)
     for axis, segments in layout.axes.items():
         counts = (spec.count(s.group, s.channels) if s.group else s.channels for s in segments)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from edge_client.data import shapes, source_options, sources
 from edge_client.data.classes import complete_names, remark_on_gaps, remark_on_numbers, shorten_names
 from edge_client.data.columns import completed_by, features_of, in_columns
@@ -91,6 +93,7 @@ def load_test_data(config: Config) -> LabelledData | None:
     except ConfigError as error:
         raise ConfigError(str(error), key="[data] source") from error
     data = data if config.data.test_samples is None else sample(data, config.data.test_samples)
+    data = replace(data, images=np.asarray(data.images))
     data = shapes.fit_data(data, spec.input_shape)
     return replace(data, preprocessing=as_stated(data.preprocessing, config.data, spec))
 
@@ -98,7 +101,7 @@ def load_test_data(config: Config) -> LabelledData | None:
 def read_source(config: Config, source: str, *, split: source_options.Split = "train") -> LabelledData:
     """Examples of the configured source in the configured size, with labels of the configured task.
 
-    Raises `ConfigError` that starts with the key.
+    Pictures are resized when they are read: see `with_side`. Raises `ConfigError` that starts with the key.
     """
     try:
         data = sources.load_source(source, data_root=config.data.data_root, split=split)

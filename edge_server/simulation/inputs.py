@@ -26,10 +26,13 @@ def as_simulated(config: Config) -> Config:
 
 
 def training_data(config: Config) -> dataset.LabelledData:
-    """The training part of the source, in the model's input shape; `ConfigError` if no source is named."""
+    """The training part of the source, in the model's input shape; `ConfigError` if no source is named.
+
+    Pictures are resized when they are read: not all of a source belong to a device.
+    """
     if config.data.source is None:
         raise ConfigError(
             "none is named, and a simulation needs data of [model] input-shape", key="[data] source"
         )
     data = read_source(config, part_of(config.data.source, "train"))
-    return shapes.fit_data(data, model_spec(config, data).input_shape)
+    return shapes.fit_data(data, model_spec(config, data).input_shape, lazily=True)

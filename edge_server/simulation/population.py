@@ -1,5 +1,6 @@
 """The virtual devices of a simulation with their tiers, boards and examples."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,7 +138,7 @@ class SharedData:
 
 @dataclass(frozen=True, eq=False)
 class DataShares:
-    """All examples; `order` holds their indices, device by device."""
+    """The examples of all devices; `order` holds their indices, device by device."""
 
     ranges: Mapping[str, Range]
     data: dataset.LabelledData
@@ -153,7 +154,7 @@ class DataShares:
 
 
 def share_data(data: dataset.LabelledData, devices: Sequence[VirtualDevice], folder: Path) -> SharedData:
-    """Write images, labels and the devices' order of examples below `folder`."""
+    """Write images and labels of the devices' examples and their order, device by device, below `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     ranges: dict[str, Range] = {}
     parts, position = [], 0
@@ -162,7 +163,22 @@ def share_data(data: dataset.LabelledData, devices: Sequence[VirtualDevice], fol
         ranges[device.name] = (position, middle, middle + len(device.held_out))
         parts += [device.train, device.held_out]
         position = middle + len(device.held_out)
-    np.save(folder / "images.npy", data.images)
-    np.save(folder / "labels.npy", data.labels)
-    np.save(folder / "order.npy", np.concatenate(parts).astype(np.int64))
+    used, order = np.unique(np.concatenate(parts).astype(np.int64), return_inverse=True)
+    _save_rows(folder / "images.npy", data, used)
+    np.save(folder / "labels.npy", data.labels[used])
+    np.save(folder / "order.npy", order.astype(np.int64))
     return SharedData(folder, ranges, data.preprocessing)
+
+
+BLOCK_BYTES = 16 * 1024 * 1024
+
+
+def _save_rows(path: Path, data: dataset.LabelledData, places: Indices) -> None:
+    """Write the images at these places as an array, in blocks: they may be resized when they are read."""
+    images = data.images
+    header = {"descr": images.dtype.str, "fortran_order": False, "shape": (len(places), *images.shape[1:])}
+    step = max(1, BLOCK_BYTES // max(1, images.dtype.itemsize * math.prod(images.shape[1:])))
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for start in range(0, len(places), step):
+            file.write(np.ascontiguousarray(images[places[start : start + step]]).data)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -63,12 +64,26 @@ def test_pictures_are_resized_to_a_side_by_the_mean_of_their_pixels() -> None:
     # 4x2 pixels as 1x1: the filter weighs rows 1, 3, 3, 1 and columns evenly: (0 + 240 + 480 + 240) / 8.
     rows = np.array([0, 80, 160, 240], np.uint8)
     grey = make_labelled_data(np.repeat(rows, 2).reshape(1, 1, 4, 2), np.array([0]))
-    assert with_side(grey, 1).images.tolist() == [[[[120]]]]
+    assert np.asarray(with_side(grey, 1).images).tolist() == [[[[120]]]]
     coloured = make_labelled_data(np.full((2, 3, 8, 6), 7, np.uint8), np.array([0, 1]))
     resized = with_side(coloured, 4)
     assert resized.input_shape == (3, 4, 4)
-    assert (resized.images == 7).all()
+    assert (np.asarray(resized.images) == 7).all()
     assert (resized.labels == coloured.labels).all()
+
+
+def test_a_side_resizes_the_pictures_that_are_read_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = np.random.default_rng(0).integers(0, 256, (50, 3, 8, 6), dtype=np.uint8)
+    data = make_labelled_data(pictures, np.arange(50) % 2)
+    resized, made = with_side(data, 4), list[int]()
+    whole = np.asarray(resized.images)
+    assert whole.shape == resized.images.shape == (50, 3, 4, 4)
+    redraw = shapes._all_redrawn
+    monkeypatch.setattr(shapes, "_all_redrawn", lambda d, *more: made.append(len(d)) or redraw(d, *more))
+    assert (resized.subset([7, 3]).images == whole[[7, 3]]).all()
+    twice = fit_data(replace(resized, resizable=True), (1, 6, 6), lazily=True).subset([7])
+    assert (twice.images == fit_data(replace(resized.subset([7]), resizable=True), (1, 6, 6)).images).all()
+    assert max(made) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,30 @@
+"""The files of a simulation's examples hold what its devices have, and no more."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_client.data.shapes import with_side
+from edge_client.data.sources import load_source
+from edge_server.config.load import load_config
+from edge_server.simulation import population
+from edge_server.simulation.population import make_population, share_data
+
+
+@pytest.mark.parametrize("block_bytes", [population.BLOCK_BYTES, 100])
+def test_devices_read_their_own_examples_resized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    monkeypatch.setattr(population, "BLOCK_BYTES", block_bytes)
+    data = with_side(load_source("digits"), 4)
+    whole = np.asarray(data.images)
+    config = load_config("fedavg", ["num-clients=3", "samples-per-client=20", "data.partition=iid"])
+    devices = make_population(config, data.strata, data.origins)
+    shares = share_data(data, devices, tmp_path).open_shares()
+    assert shares.data.images.shape == (60, 1, 4, 4)
+    for device in devices:
+        local = shares.of(device.name)
+        assert (local.train.images == whole[device.train]).all()
+        assert (local.train.labels == data.labels[device.train]).all()
+        assert (local.held_out.images == whole[device.held_out]).all()
