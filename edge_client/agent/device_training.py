@@ -20,7 +20,8 @@ from edge_client.pruning.update_coordinates import in_sub_model
 from edge_client.training import choice, results
 from edge_client.training.checkpoints import EpochCheckpoint
 from edge_client.training.feature_cache import FeatureCache, StillPart
-from edge_client.training.trainer import Trained, Trainer, TrainingJob
+from edge_client.training.requests import TrainingRequest, Work
+from edge_client.training.trainer import Trainer, TrainingJob
 from schemas.errors import ConfigError, PeerError, format_count
 from schemas.messages import DeliverTask, TrainTask
 from schemas.messages.tasks import FIXED, OWN_STEP, SCORING_STEP, STEP
@@ -49,36 +50,40 @@ class DeviceTraining:
     on_epoch: Callable[[results.EpochReport], None]
     should_stop: Callable[[], bool]
 
-    def prune_model(self, task: TrainTask, received: Groups) -> Pruned:
+    def prune_model(self, task: TrainTask, received: Groups) -> Work[Pruned]:
         """What the device trains of the received model, pruned by its own scores if the task says so."""
         personal = task.personal
         if personal is None or personal.scored_by is None:
             return Pruned(task, received)
         plan = task.training.model_copy(update={"objectives": (personal.scored_by,), "local_epochs": 0})
         scoring = task.model_copy(update={"training": plan})
-        scores = self._trainer(scoring).score(self._job(scoring, received, {}, step=SCORING_STEP))
+        job = self._job(scoring, received, {}, step=SCORING_STEP)
+        scores = yield TrainingRequest(self._trainer(scoring), job, scores=True)
         ranked = group_scores(scores.get("attention", {}), self.channel_map)
         spec = best_spec(ranked, personal.ratios, self.channel_map)
         own = task.model_copy(update={"spec": spec, "personal": None})
         return Pruned(own, in_sub_model(received, spec, self.channel_map), scores)
 
-    def train_shared(self, task: TrainTask, received: Groups, kept: Groups) -> Trained:
-        """Train the model that the device shares with the federation."""
-        return self._train(task, received, kept)
+    def shared(self, task: TrainTask, received: Groups, kept: Groups) -> TrainingRequest:
+        """The training of the model that the device shares with the federation."""
+        return self._request(task, received, kept)
 
-    def own(self, task: TrainTask, received: Groups) -> Trained:
-        """Train a model of the device's own, with checkpoints and, where it has one, a graph of its own."""
-        return self._train(task, received, {}, own=True)
+    def own(self, task: TrainTask, received: Groups) -> TrainingRequest:
+        """The training of the device's own model, with checkpoints and a graph of its own, if it has one."""
+        return self._request(task, received, {}, own=True)
 
     def outputs(self, task: TrainTask, received: Groups, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         """The received model's outputs [N, L] for inputs [N, ...]."""
         return self._trainer(task).outputs(self._job(task, received, {}, step=STEP), inputs)
 
-    def _train(self, task: TrainTask, received: Groups, kept: Groups, *, own: bool = False) -> Trained:
+    def _request(
+        self, task: TrainTask, received: Groups, kept: Groups, *, own: bool = False
+    ) -> TrainingRequest:
         checkpoints = self.context.checkpoints
         checkpoint = checkpoints.of(task, examples=len(self.data.train), own=own) if checkpoints else None
         step = OWN_STEP if own else STEP
-        return self._trainer(task).train(self._job(task, received, kept, step=step, checkpoint=checkpoint))
+        job = self._job(task, received, kept, step=step, checkpoint=checkpoint)
+        return TrainingRequest(self._trainer(task), job)
 
     def _trainer(self, task: TrainTask) -> Trainer:
         trainer = self.context.trainer or choice.make_trainer()
@@ -296,7 +301,7 @@ def _between(first: Arrays, second: Arrays, share: float) -> Arrays:
 def _train_personal(task: TrainTask, training: DeviceTraining, received: Groups) -> Arrays:
     """The received arrays after the task's training; raises `TrainingGivenUp` if it takes too long."""
     patient = replace(training, on_epoch=_Patience(training, task))
-    changes = patient.train_shared(task, received, {}).delta
+    changes = patient.shared(task, received, {}).answer().delta
     # Read before models are compared, which changes what these are computed from.
     return {name: np.asarray(array) for name, array in add_changes(received["model"], changes).items()}
 

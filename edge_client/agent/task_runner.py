@@ -15,6 +15,7 @@ from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning import update_coordinates
 from edge_client.training import choice, results
 from edge_client.training.dead_channels import DEAD_CHANNELS, MAX_DEAD, dead_share
+from edge_client.training.requests import Work, do_alone
 from edge_client.training.trainer import Trained, decline_unknown
 from schemas import statistics, values
 from schemas.errors import PeerError, format_count
@@ -44,6 +45,17 @@ def do_training(
     asks. Objectives and codecs may propose private state for the next round, as does a model of the device's
     own, which is trained after that.
     """
+    return do_alone(training_of(task, context, on_epoch=on_epoch, should_stop=should_stop))
+
+
+def training_of(
+    task: TrainTask,
+    context: TaskContext,
+    *,
+    on_epoch: Callable[[results.EpochReport], None],
+    should_stop: Callable[[], bool],
+) -> Work[Update]:
+    """As `do_training`; whoever does the work decides how its trainings are done."""
     if task.statistics is not None:
         return do_statistics(task, task.statistics, context)
     trainer, second = context.trainer or choice.make_trainer(), as_own_training(task)
@@ -52,20 +64,20 @@ def do_training(
     with open_received(task, context) as (channel_map, sent):
         data = context.data.as_the_server_says(task)
         training = DeviceTraining(context, channel_map, data, on_epoch, should_stop)
-        pruned = training.prune_model(task, sent)
-        update = _train_shared(pruned, training)
+        pruned = yield from training.prune_model(task, sent)
+        update = yield from _train_shared(pruned, training)
         second = as_own_training(pruned.task)
         if second is None:
             return update
-        return _train_own(second, training, pruned.received, update)
+        return (yield from _train_own(second, training, pruned.received, update))
 
 
-def _train_shared(pruned: Pruned, training: DeviceTraining) -> Update:
+def _train_shared(pruned: Pruned, training: DeviceTraining) -> Work[Update]:
     """Train the shared model, store its update, and propose what the device keeps of it."""
     task, context, channel_map = pruned.task, training.context, training.channel_map
     kept = update_coordinates.in_sub_model(_previous(task, context), task.spec, channel_map)
     received = update_coordinates.with_own(pruned.received, kept, task.own)
-    trained = training.train_shared(task, received, kept)
+    trained = yield training.shared(task, received, kept)
     # The update is computed from the weights and the received file while it is written, to save memory.
     answer = update_coordinates.Answer(task, channel_map, {**trained.groups, **pruned.scores})
     previous = _previous(task, context)
@@ -99,10 +111,10 @@ def training_metrics(task: TrainTask, trained: Trained, dead: float) -> values.T
     return metrics.model_copy(update={"by_class": counts})
 
 
-def _train_own(task: TrainTask, training: DeviceTraining, sent: Groups, update: Update) -> Update:
+def _train_own(task: TrainTask, training: DeviceTraining, sent: Groups, update: Update) -> Work[Update]:
     """Train the device's own model, and propose it; the update with that model's figures."""
     context = training.context
-    trained, keeping = train_own_model(task, training, sent, _previous(task, context))
+    trained, keeping = yield from train_own_model(task, training, sent, _previous(task, context))
     if context.private is not None:
         context.private.propose_more(task.run, task.round, task.attempt, keeping)
     seconds = update.metrics.seconds + trained.metrics.seconds
@@ -265,7 +277,7 @@ def as_own_training(task: TrainTask) -> TrainTask | None:
 
 def train_own_model(
     task: TrainTask, training: DeviceTraining, sent: Groups, previous: Groups
-) -> tuple[Trained, Groups]:
+) -> Work[tuple[Trained, Groups]]:
     """Train the own model v towards the received model w (Ditto, Algorithm 1, lines 6 to 8).
 
     v starts from what the device kept, `previous` in global coordinates, and from w where it kept nothing.
@@ -279,7 +291,7 @@ def train_own_model(
     start = update_coordinates.with_own(
         received, update_coordinates.in_sub_model(known, task.spec, channel_map), layers
     )
-    trained = training.own(task, start)
+    trained = yield training.own(task, start)
     own = update_coordinates.kept_own(start["model"], trained.delta, layers)
     return trained, update_coordinates.in_global(own, known, task.spec, channel_map)
 

@@ -257,6 +257,14 @@ class SimulationSettings(Settings):
     """Processes; one per core if unset. One is the simulation's own process."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where torch computes."""
+    cohort: Annotated[int, Field(ge=1, le=10_000)] | Literal["auto"] = Field(
+        default="auto", exclude_if=lambda size: size == "auto"
+    )
+    """Most devices that a worker trains in common steps; they have the same tier and plan. Results differ
+    from those of one device at a time by rounding, and repeat to the bit with the same number. "auto" is 1 on
+    a processor; on a GPU it follows from the network and the examples, and federation.toml in the run's
+    folder has the number. What cannot be trained so is trained one device at a time.
+    """
     trainer: TrainerName | Annotated[tuple[TrainerName, ...], Field(min_length=1)] = "torch"
     """What trains on the devices: torch, or onnxruntime with step graphs, as on devices without torch; the
     devices of each tier take those of a list in turn."""
@@ -287,6 +295,11 @@ class SimulationSettings(Settings):
         return _parse_labels(self.labels[index % len(self.labels)]) if self.labels else {}
 
     @property
+    def cohort_size(self) -> int:
+        """The devices of a cohort; 1 where the number was left to the simulation."""
+        return 1 if self.cohort == "auto" else self.cohort
+
+    @property
     def trainers(self) -> tuple[TrainerName, ...]:
         """What the devices of each tier train with, in turn."""
         return (self.trainer,) if isinstance(self.trainer, str) else self.trainer
@@ -306,6 +319,8 @@ class SimulationSettings(Settings):
             raise ValueError(f"unknown engine '{self.engine}'{nearest(self.engine, ENGINE_NAMES)}")
         if self.ray_address is not None and self.engine != "ray":
             raise ValueError("ray-address is for engine = 'ray'")
+        if self.engine != "local" and self.cohort not in (1, "auto"):
+            raise ValueError("cohort is for engine = 'local'")
         return self
 
     @model_validator(mode="after")

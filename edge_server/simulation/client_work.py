@@ -4,7 +4,7 @@ Equal jobs give equal outcomes in every engine. torch is imported late, in the w
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -18,10 +18,11 @@ from edge_client.system.logging.formatters import about
 from edge_client.training.choice import make_trainer
 from edge_server.simulation import clock, engine, population
 from schemas.errors import EdgeError, PeerError
-from schemas.messages import DeliverTask, decode_task, encode_message
+from schemas.messages import DeliverTask, Delivery, Update, decode_task, encode_message
 from schemas.values import Reason, TrainerName
 
 if TYPE_CHECKING:
+    from edge_client.training.requests import Work
     from edge_client.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -32,13 +33,17 @@ PLAIN_STEPS = 300  # Before a step is recorded: a recording pays after 90 to 780
 
 @dataclass(frozen=True)
 class WorkSetup:
-    """What a worker needs before its first job; the same for all jobs of a run."""
+    """What a worker needs before its first job; the same for all jobs of a run.
+
+    It gets up to `cohort` jobs at once.
+    """
 
     data: population.SharedData | population.DataShares
     blobs: Path
     clients: Path
     model: str
     accelerator: str = "cpu"
+    cohort: int = 1
 
 
 def device_folder(clients: Path, device: str) -> Path:
@@ -90,17 +95,30 @@ class ClientWork:
         """Do a job; an exception becomes its outcome, as on a device."""
         try:
             return engine.Outcome(self._answer(job, should_stop))
-        except PeerError as error:
-            return engine.Outcome(None, Reason(error.reason), str(error))
-        except (EdgeError, MemoryError) as error:
-            return engine.Outcome(None, detail=f"{type(error).__name__}: {error}")
         except Exception as error:
-            # A user's own model or data may raise anything; only the task fails.
-            log.exception("%s: the task failed", job.device, extra={"device": job.device})
-            return engine.Outcome(None, detail=f"{type(error).__name__}: {error}")
+            return _failure(job, error)
+
+    def do_together(
+        self, jobs: Sequence[engine.ClientJob], should_stop: Callable[[], bool] = lambda: False
+    ) -> tuple[engine.Outcome, ...]:
+        """Do jobs with their trainings in common steps, where these are alike; one that fails fails alone."""
+        from edge_client.training.requests import do_together
+
+        results = do_together([self._work(job, should_stop) for job in jobs])
+        return tuple(
+            _failure(job, result)
+            if isinstance(result, Exception)
+            else engine.Outcome(encode_message(result).decode())
+            for job, result in zip(jobs, results, strict=True)
+        )
 
     def _answer(self, job: engine.ClientJob, should_stop: Callable[[], bool]) -> str:
-        from edge_client.agent.task_runner import do_delivery, do_training
+        from edge_client.training.requests import do_alone
+
+        return encode_message(do_alone(self._work(job, should_stop))).decode()
+
+    def _work(self, job: engine.ClientJob, should_stop: Callable[[], bool]) -> "Work[Update | Delivery]":
+        from edge_client.agent.task_runner import do_delivery, training_of
 
         task = decode_task(job.task)
         about(federation=task.federation, run=task.run, round=task.round)
@@ -108,9 +126,8 @@ class ClientWork:
         if isinstance(task, DeliverTask):
             # The time that is left is virtual, and the work's is not.
             task = task.model_copy(update={"deadline_s": None})
-            return encode_message(do_delivery(task, context, should_stop=should_stop)).decode()
-        update = do_training(task, context, on_epoch=lambda _: None, should_stop=should_stop)
-        return encode_message(update).decode()
+            return do_delivery(task, context, should_stop=should_stop)
+        return (yield from training_of(task, context, on_epoch=lambda _: None, should_stop=should_stop))
 
     def _context(self, job: engine.ClientJob) -> TaskContext:
         clients, device = self._setup.clients, job.device
@@ -127,3 +144,13 @@ class ClientWork:
             trainer=self._trainer(job.trainer),
             features=self._setup.blobs.parent / "features" / device,
         )
+
+
+def _failure(job: engine.ClientJob, error: Exception) -> engine.Outcome:
+    """The outcome of a job that this error has ended."""
+    if isinstance(error, PeerError):
+        return engine.Outcome(None, Reason(error.reason), str(error))
+    if not isinstance(error, EdgeError | MemoryError):
+        # A user's own model or data may raise anything; only the task fails.
+        log.error("%s: the task failed", job.device, exc_info=error, extra={"device": job.device})
+    return engine.Outcome(None, detail=f"{type(error).__name__}: {error}")

@@ -3,6 +3,7 @@
 An engine decides where and when a job runs. All engines give the same outcomes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -60,3 +61,13 @@ class Engine(Protocol[Handle]):
 
     def close(self) -> None:
         """End all workers and drop unfinished jobs."""
+
+
+class CohortWorkers(Engine[Handle], Protocol[Handle]):
+    """An engine that can also do several jobs in one go, whose trainings may then be done in common steps."""
+
+    def submit_together(self, jobs: Sequence[ClientJob]) -> Handle:
+        """As `submit`, for all of them."""
+
+    def results(self, handle: Handle, *, timeout_s: float) -> Sequence[Outcome] | None:
+        """As `result`, of jobs that were submitted together, in their order."""

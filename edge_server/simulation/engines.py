@@ -13,7 +13,7 @@ from schemas.errors import ConfigError
 if TYPE_CHECKING:
     from edge_server.config.run_sections import SimulationSettings
     from edge_server.simulation.client_work import WorkSetup
-    from edge_server.simulation.engine import Engine
+    from edge_server.simulation.engine import CohortWorkers, Engine
 
     Begin = Callable[[WorkSetup], Engine[Any]]
 
@@ -27,11 +27,20 @@ def _local(settings: "SimulationSettings") -> "Begin":
     if workers == 1:
         from edge_server.simulation.local_engine import OwnProcessEngine
 
-        return OwnProcessEngine
+        return lambda setup: in_cohorts(OwnProcessEngine(setup), setup)
     from edge_server.simulation.local_engine import LocalEngine, warm_up
 
     warm_up()
-    return lambda setup: LocalEngine(setup, workers=workers)
+    return lambda setup: in_cohorts(LocalEngine(setup, workers=workers), setup)
+
+
+def in_cohorts(workers: "CohortWorkers[Any]", setup: "WorkSetup") -> "Engine[Any]":
+    """An engine whose workers get the set-up's number of jobs at once."""
+    if setup.cohort == 1:
+        return workers
+    from edge_server.simulation.cohorts import CohortEngine
+
+    return CohortEngine(workers, size=setup.cohort)
 
 
 def _ray(settings: "SimulationSettings") -> "Begin":

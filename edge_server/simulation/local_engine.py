@@ -6,6 +6,7 @@ reach. They contain a device's task and answer as JSON, never objects that a dev
 
 import logging
 import signal
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from concurrent.futures.process import BrokenProcessPool
@@ -24,9 +25,9 @@ from edge_server.coordinator.worker_processes import (
     worker_context,
 )
 from edge_server.simulation.client_work import ClientWork, WorkSetup
-from edge_server.simulation.engine import ClientJob, Engine, EngineError, Outcome
+from edge_server.simulation.engine import ClientJob, CohortWorkers, EngineError, Outcome
 
-JobFuture = Future[Outcome]
+JobFuture = Future[tuple[Outcome, ...]]
 
 PRELOADED = [
     "edge_client.agent.task_runner",
@@ -36,7 +37,7 @@ PRELOADED = [
 ]  # Modules that the fork server imports for all workers; recording a training step imports the last one
 
 
-class LocalEngine(Engine[JobFuture]):
+class LocalEngine(CohortWorkers[JobFuture]):
     """A pool of worker processes, each ready after its first job."""
 
     def __init__(self, setup: WorkSetup, *, workers: int) -> None:
@@ -49,14 +50,21 @@ class LocalEngine(Engine[JobFuture]):
         self.processes: dict[int, BaseProcess] = {}
 
     def submit(self, job: ClientJob) -> JobFuture:
+        return self.submit_together((job,))
+
+    def submit_together(self, jobs: Sequence[ClientJob]) -> JobFuture:
         try:
-            handle = self.pool.submit(_work, job)
+            handle = self.pool.submit(_work, tuple(jobs))
             self.processes.update(self.pool._processes)
             return handle
         except BrokenProcessPool as error:
             raise self._broken() from error
 
     def result(self, handle: JobFuture, *, timeout_s: float) -> Outcome | None:
+        outcomes = self.results(handle, timeout_s=timeout_s)
+        return None if outcomes is None else outcomes[0]
+
+    def results(self, handle: JobFuture, *, timeout_s: float) -> tuple[Outcome, ...] | None:
         try:
             return handle.result(timeout=timeout_s)
         except NotYet:
@@ -112,29 +120,48 @@ def _bench() -> ClientWork:
     return ClientWork(_setup)
 
 
-def _work(job: ClientJob) -> Outcome:
-    return _bench().do(job, lambda: bool(_run_over.value))
+def _work(jobs: tuple[ClientJob, ...]) -> tuple[Outcome, ...]:
+    return do_jobs(_bench(), jobs, lambda: bool(_run_over.value))
 
 
-class OwnProcessEngine(Engine[ClientJob]):
-    """Does one job at a time, with torch in one thread, as a worker process would."""
+def do_jobs(
+    bench: ClientWork, jobs: Sequence[ClientJob], should_stop: Callable[[], bool]
+) -> tuple[Outcome, ...]:
+    """Do a job, or several in one go."""
+    if len(jobs) == 1:
+        return (bench.do(jobs[0], should_stop),)
+    return bench.do_together(jobs, should_stop)
+
+
+Jobs = Sequence[ClientJob]
+
+
+class OwnProcessEngine(CohortWorkers[Jobs]):
+    """Does one job at a time, or one cohort, with torch in one thread, as a worker process would."""
 
     def __init__(self, setup: WorkSetup) -> None:
         self._stopping = False
         with single_thread():
             self._bench = ClientWork(setup)
 
-    def submit(self, job: ClientJob) -> ClientJob:
-        """The job is its own handle."""
-        return job
+    def submit(self, job: ClientJob) -> Jobs:
+        return (job,)
 
-    def result(self, handle: ClientJob, *, timeout_s: float) -> Outcome | None:
-        """Do the job, however long it takes; None if `stop` was called meanwhile."""
+    def submit_together(self, jobs: Jobs) -> Jobs:
+        """The jobs are their own handle."""
+        return jobs
+
+    def result(self, handle: Jobs, *, timeout_s: float) -> Outcome | None:
+        outcomes = self.results(handle, timeout_s=timeout_s)
+        return None if outcomes is None else outcomes[0]
+
+    def results(self, handle: Jobs, *, timeout_s: float) -> tuple[Outcome, ...] | None:
+        """Do the jobs, however long they take; None if `stop` was called meanwhile."""
         with single_thread():
-            outcome = self._bench.do(handle, lambda: self._stopping)
-        return None if self._stopping else outcome
+            outcomes = do_jobs(self._bench, handle, lambda: self._stopping)
+        return None if self._stopping else outcomes
 
-    def cancel(self, handle: ClientJob) -> None:
+    def cancel(self, handle: Jobs) -> None:
         """Nothing: only a job whose outcome is asked for is done."""
 
     def stop(self) -> None:

@@ -87,7 +87,9 @@ def _alone(
     known = {name: array for name, array in whole.items() if name in training.channel_map.parameters}
     first = in_sub_model({"model": known}, task.spec, training.channel_map)["model"]
     plan = tuning.training.model_copy(update={"seed": seed, "objectives": (), "local_epochs": epochs})
-    trained = training.own(tuning.model_copy(update={"training": plan}), {**received, "model": first})
+    trained = training.own(
+        tuning.model_copy(update={"training": plan}), {**received, "model": first}
+    ).answer()
     return {name: np.asarray(array) for name, array in add_changes(first, trained.delta).items()}
 
 

@@ -46,7 +46,7 @@ def train_jobs(
         try:
             cohort.join(place, load(jobs[place]))
         except TrainsAlone as reason:
-            _say(str(reason))
+            say_alone(str(reason))
         except Exception as error:
             # It ends this device's task alone.
             results[place] = error
@@ -59,11 +59,11 @@ def train_jobs(
     return results
 
 
-def _say(reason: str) -> None:
+def say_alone(reason: str) -> None:
     """Log, once in this process, why devices do not train together."""
-    if reason not in _said:
+    if reason and reason not in _said:
         _said.add(reason)
-        log.info("devices train one by one: %s", reason)
+        log.warning("devices train one by one: %s", reason)
 
 
 class _Cohort:
@@ -99,7 +99,7 @@ class _Cohort:
             raise
         except Exception as error:
             # Any network and any loss can be trained one by one, and that says whose fault this is.
-            _say(f"{type(error).__name__}: {error}".partition("\n")[0])
+            say_alone(f"{type(error).__name__}: {error}".partition("\n")[0])
             return []
 
 
@@ -110,7 +110,7 @@ def _check(job: ModuleJob) -> None:
     if job.task.adapters is not None:
         raise TrainsAlone("changes of a low rank have steps of their own")
     if not len(job.data.train):
-        raise TrainsAlone("a device has no examples")
+        raise TrainsAlone("")
     if job.micro_batch is not None:
         raise TrainsAlone("the memory of a board takes parts of batches")
     if job.plan.batch_size < smallest_batch(job.module, job.task.trained):
