@@ -13,11 +13,10 @@ class ModelEntry:
     """One network: `factory` is `package.module:callable(input_shape, num_classes)`.
 
     `targets` are globs of the layers whose channels may be pruned; `stage_ratios` has the ratio of each glob
-    for pruning ratios that a paper spreads unevenly. Channel groups that stay `whole` are cut only where a
-    table of ratios names them. Every pruned group keeps a `multiple` of channels; 1 is the papers' exact
-    count. With `pictures` only inputs [channels, height, width] are possible. An input of `example_shape`,
-    with `example_outputs`, is one that the network takes; `rate` is the sampling rate in Hz of the recordings
-    that it is for. A network that `flattens` its input takes any axes alike.
+    for pruning ratios that a paper spreads unevenly. Every pruned group keeps a `multiple` of channels; 1 is
+    the papers' exact count. With `pictures` only inputs [channels, height, width] are possible. An input of
+    `example_shape`, with `example_outputs`, is one that the network takes; `rate` is the sampling rate in Hz
+    of the recordings that it is for. A network that `flattens` its input takes any axes alike.
     """
 
     factory: str
@@ -25,7 +24,6 @@ class ModelEntry:
     targets: tuple[str, ...] = ("*",)
     stage_ratios: Mapping[float, Mapping[str, float]] = field(default_factory=dict)
     multiple: int = 1
-    whole: frozenset[str] = frozenset()
     pictures: bool = False
     example_shape: tuple[int, ...] = (3, 32, 32)
     example_outputs: int = 10

@@ -31,15 +31,14 @@ def kept_count(channels: int, ratio: float, multiple: int = 1) -> int:
 def group_ratios(entry: ModelEntry, ratio: Ratio, channel_map: ChannelMap) -> dict[str, float]:
     """The pruning ratio of every group among the network's targets, zeros included.
 
-    A number is one of the paper's levels, or applies to all targets but those that stay whole; a mapping
-    gives a ratio per glob, of which the first match counts, and 0 for other groups. Ratios are reduced so
-    that the entry's multiple of channels is left. Raises `ConfigError` for a glob without a match.
+    A number is one of the paper's levels, or applies to all targets; a mapping gives a ratio per glob, of
+    which the first match counts, and 0 for other groups. Ratios are reduced so that the entry's multiple of
+    channels is left. Raises `ConfigError` for a glob without a match.
     """
     targets = _targets(entry, channel_map)
     if isinstance(ratio, Mapping):
         globs = ratio
     else:
-        targets = {name: group for name, group in targets.items() if name not in entry.whole}
         exact = (globs for level, globs in entry.stage_ratios.items() if math.isclose(level, ratio))
         globs = next(exact, dict.fromkeys(entry.targets, ratio))
     for glob, value in globs.items():
@@ -47,11 +46,10 @@ def group_ratios(entry: ModelEntry, ratio: Ratio, channel_map: ChannelMap) -> di
             raise ConfigError(f"pruning ratio {value} of {glob!r} is not in [0, 1)")
         if isinstance(ratio, Mapping) and not any(_matches(glob, *item) for item in targets.items()):
             raise ConfigError(f"no channels to prune match {glob!r}{nearest(glob, targets)}")
-    found = {
+    return {
         name: round_ratio(_first(globs, name, group), group, entry.multiple)
         for name, group in targets.items()
     }
-    return {name: ratio for name, ratio in found.items() if ratio or name not in entry.whole}
 
 
 def round_ratio(ratio: float, group: ChannelGroup, multiple: int) -> float:

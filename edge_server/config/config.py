@@ -4,10 +4,12 @@ A file names a recipe or states its components; its settings override the recipe
 override both.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import tomli_w
+from pydantic import model_validator
 
 from edge_server.config import run_sections
 from edge_server.config.object_store import HomeAssistantSettings, ObjectStoreSettings, SparkplugSettings
@@ -15,6 +17,7 @@ from edge_server.config.privacy import PrivacySettings
 from edge_server.config.sections import DataSettings, ModelSettings, RunTrainingSettings, TierSettings
 from edge_server.strategy.components import make_strategy
 from edge_server.strategy.data_statistics import ROUNDS, rough_request
+from edge_server.strategy.pruning.trained_part import ALL
 from edge_server.strategy.selection.schedules import constant
 from edge_server.strategy.strategy import Strategy
 from schemas.base import Settings, kebab
@@ -42,6 +45,18 @@ class Config(Settings):
     home_assistant: HomeAssistantSettings = HomeAssistantSettings()
     sparkplug: SparkplugSettings = SparkplugSettings()
     strategy: StrategySpec = StrategySpec()
+
+    @model_validator(mode="after")
+    def _frozen_networks_stay_whole(self) -> "Config":
+        """Where every tier freezes layers, numbers in `[tiers] ratios` cut nothing.
+
+        What a board saves in the trained layers alone is little, and costs more accuracy than in a network
+        that is trained as a whole (deploy/docs/explanation/trained-parts.md).
+        """
+        if not any(ALL in items for items in self.trained_parts):
+            ratios = tuple(r if isinstance(r, Mapping) else 0.0 for r in self.tiers.ratios)
+            self.__dict__["tiers"] = self.tiers.model_copy(update={"ratios": ratios})
+        return self
 
     @property
     def num_classes(self) -> int | None:

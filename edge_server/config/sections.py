@@ -262,8 +262,8 @@ class TierSettings(Settings):
 
     ratios: Annotated[tuple[_Ratio, ...], Field(min_length=1)] = (0.7, 0.5, 0.3, 0.1, 0.0)
     """Pruning ratio of each tier. A ratio may be a table per layer, `{"layer1.*" = 0.2}` (ATTENDING,
-    appendix H): the first glob that matches counts, other layers stay whole. A number cuts no channels that
-    frozen layers have.
+    appendix H): the first glob that matches counts, other layers stay whole. A number cuts nothing of a
+    network with frozen layers, of which every tier has the whole.
     """
     epochs_per_tier: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] = ()
     """Epochs per round of each tier; `[training] local-epochs` for all if empty."""

@@ -202,11 +202,7 @@ def make_context(
     traced = trace(module, testing.model_spec.input_shape)
     channel_map = decode_json(ChannelMap, encode_json(traced.channel_map))
     parts = _trained_parts(config, module, testing.model_spec, traced.channel_map)
-    shown = replace(
-        registry.entry(config.model.name),
-        multiple=config.tiers.keep_multiple,
-        whole=parts.frozen_groups(channel_map),
-    )
+    shown = replace(registry.entry(config.model.name), multiple=config.tiers.keep_multiple)
     network = Network(shown, channel_map, parts, tuple(traced.channel_map.parameters))
     for ratio in config.tiers.ratios:
         group_ratios(network.entry, ratio, channel_map)

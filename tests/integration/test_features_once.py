@@ -76,7 +76,7 @@ def test_a_run_with_and_without_the_cache_has_the_same_bits(
 def test_what_other_tiers_train_is_behind_the_features(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("tiers.ratios=[0.5, 0.0]", 'tiers.train=["head", ["linear2", "head"]]', "rounds=2")
+    words = ('tiers.ratios=[{ "*" = 0.5 }, 0.0]', 'tiers.train=["head", ["linear2", "head"]]', "rounds=2")
     with counting(monkeypatch) as passed:
         run(tmp_path / "run", "fedavg", *WORDS[:-1], *words)
     assert sum(passed) == EXAMPLES + 3 * TESTED

@@ -16,7 +16,7 @@ from tests.edge_server.simulation.small import run
 from tests.groups import read_groups
 from tests.integration.bench import Bench
 
-WORDS = ("model.name=cnn-batch", "clients.fraction=1.0", "tiers.ratios=[0.5, 0.0]")
+WORDS = ("model.name=cnn-batch", "clients.fraction=1.0", 'tiers.ratios=[{ "*" = 0.5 }, 0.0]')
 PART = ("linear3.weight", "linear3.bias")
 
 

@@ -48,7 +48,7 @@ from = "{weights}"    # the server downloads these weights once
 input-shape = [3, 96, 96]    # three colours, height, width: photos of other sizes are resized
 """
 WHOLE = "fedavg"
-"""The recipe for published weights: of a network with one trained layer tiers cut nothing."""
+"""The recipe for published weights: with frozen layers all tiers have the whole network."""
 HEAD = """\
 train = "head"               # the rest keeps its weights, and is sent once; "last-2" and "all" train more
 """

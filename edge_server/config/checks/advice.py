@@ -49,7 +49,7 @@ def advice(config: Config) -> Iterator[str]:
     if any(isinstance(ratio, Mapping) for ratio in config.tiers.ratios) and config.model.from_ and all_freeze:
         yield (
             "advice: a table of [tiers] ratios cuts frozen layers, too, where it names them, and nobody "
-            "trains these again. A number cuts only layers that are trained (guide: twenty photos per class)"
+            "trains these again. A number cuts nothing of such a network (guide: twenty photos per class)"
         )
     if "attention-matching" in transforms:
         yield (

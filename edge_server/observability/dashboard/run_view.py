@@ -16,7 +16,6 @@ from edge_server.observability.kept_features import KEPT_COLUMNS, describe_kept,
 from edge_server.observability.report.figure_tables import class_figures, newest_counts
 from edge_server.observability.snapshot import Snapshot, Workload
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary, TrainedShare
-from edge_server.strategy.pruning.trained_part import ALL
 from schemas.submodel import ChannelMap
 
 Json = dict[str, Any]
@@ -134,11 +133,8 @@ def tier_values(facts: FolderFacts, delivered: Mapping[str, DeviceRecord]) -> li
 
 
 def tier_parameters(config: Config, channels: ChannelMap | None) -> dict[int, int]:
-    """Trainable parameters of each tier; the count does not depend on which channels it keeps.
-
-    None where layers are frozen: which of them tiers keep whole is known to the run alone.
-    """
-    if channels is None or not any(ALL in items for items in config.trained_parts):
+    """Trainable parameters of each tier; the count does not depend on which channels it keeps."""
+    if channels is None:
         return {}
     network = replace(entry(config.model.name), multiple=config.tiers.keep_multiple)
     specs = {

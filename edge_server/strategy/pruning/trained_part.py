@@ -64,12 +64,6 @@ class TrainedParts:
             return frozenset()
         return frozenset(channel_map.parameters).difference(*(names or () for names in self.tiers))
 
-    def frozen_groups(self, channel_map: ChannelMap) -> Names:
-        """The channel groups that weights which no tier trains have, or read."""
-        weights = (name for name in self.frozen(channel_map) if not is_statistic(name))
-        axes = (axis for name in weights for axis in channel_map.parameters[name].axes.values())
-        return frozenset(segment.group for axis in axes for segment in axis if segment.group)
-
 
 ALL_TRAINED = TrainedParts()
 

@@ -136,13 +136,6 @@ def test_a_glob_matches_a_group_by_any_of_its_layers_and_the_first_counts():
     assert group_ratios(ALL, {"b": 0.5}, MAP) == {"a": 0.0, "b": 0.5}
 
 
-def test_a_number_spares_groups_that_stay_whole_and_a_table_cuts_them():
-    kept = replace(ALL, whole=frozenset({"a"}))
-    assert group_ratios(kept, 0.5, MAP) == {"b": 0.5}
-    assert group_ratios(kept, {"b": 0.5}, MAP) == {"b": 0.5}
-    assert group_ratios(kept, {"a": 0.5}, MAP) == {"a": 0.5, "b": 0.0}
-
-
 @pytest.mark.parametrize(
     ("ratio", "complaint"), [({"aa": 0.5}, "did you mean 'a'"), (1.0, r"\[0, 1\)"), (-0.1, "not in")]
 )

@@ -472,3 +472,11 @@ def test_problems_have_place_key_reason_and_remedy_as_fields(write):
     assert str(refused.value).splitlines() == [": ".join(filter(None, each.values())) for each in fields]
     assert fields[0]["key"] == "[strategy] weighting"
     assert fields[0]["remedy"] == 'set weighting = "equal", or [privacy] mechanism = "none"'
+
+
+def test_numbers_cut_nothing_where_every_tier_freezes_layers() -> None:
+    frozen = ["training.train=last-1", 'tiers.ratios=[{ "conv2" = 0.5 }, 0.3, 0.0]']
+    assert load_config("attending", frozen).tiers.ratios == ({"conv2": 0.5}, 0.0, 0.0)
+    assert load_config("attending", ["training.train=head"]).tiers.ratios == (0.0,) * 5
+    some = load_config("attending", ['tiers.train=["head", "all"]'])
+    assert some.tiers.ratios == load_config("attending").tiers.ratios == (0.7, 0.5, 0.3, 0.1, 0.0)

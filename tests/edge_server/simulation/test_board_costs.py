@@ -20,7 +20,7 @@ def test_frozen_layers_count_once_and_the_others_in_each_epoch() -> None:
 
 def test_a_tier_that_cuts_trained_layers_costs_less_in_each_epoch() -> None:
     """Tier 1 keeps 100 of the channels between the two trained layers: 200 * 100 + 100 * 10."""
-    first, second = costs('training.train=["linear2", "linear3"]')
+    first, second = costs('training.train=["linear2", "linear3"]', "tiers.ratios=[{ linear2 = 0.5 }, 0.0]")
     assert (first.once, second.once) == (12_800, 12_800)
     assert (first.each, second.each) == (3 * 21_000, 3 * 42_000)
 

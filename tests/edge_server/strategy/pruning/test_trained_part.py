@@ -48,17 +48,6 @@ def test_a_network_that_numbers_nothing_has_its_layers_as_blocks() -> None:
     assert last == {f"linear{n}.{part}" for n in (2, 3) for part in ("weight", "bias")}
 
 
-def test_frozen_groups_are_those_that_a_frozen_layer_writes_or_reads() -> None:
-    assert ALL_TRAINED.frozen_groups(MLP) == frozenset()
-    assert find_trained_parts([("head",)], MLP, lambda: "linear3").frozen_groups(MLP) == {
-        "linear1",
-        "linear2",
-    }
-    last = find_trained_parts([("last-1",), ("head",)], RESNET, lambda: "fc")
-    # The last block's output is added to that of the block before it, which is frozen.
-    assert RESNET.groups.keys() - last.frozen_groups(RESNET) == {"layer3.2.conv1"}
-
-
 def test_norms_are_scales_and_shifts_and_biases_are_biases() -> None:
     norms, biases = names("norms"), names("biases")
     assert {"bn1.weight", "bn1.bias"} <= norms

@@ -171,7 +171,12 @@ def test_a_graph_of_features_of_another_width_is_refused(tmp_path: Path) -> None
 
 @mark_slow
 def test_tiers_have_features_of_unlike_widths(tmp_path: Path) -> None:
-    words = ("training.train=last-1", "tiers.ratios=[0.5, 0.0]", "model.name=resnet20", "local-epochs=1")
+    words = (
+        "training.train=last-1",
+        'tiers.ratios=[{ "*" = 0.5 }, 0.0]',
+        "model.name=resnet20",
+        "local-epochs=1",
+    )
     bench = TorchFreeBench(tmp_path, "fedavg", *words)
     for name, task in bench.tasks(1, 1).items():
         assert FEATURES in task.blobs
