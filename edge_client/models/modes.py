@@ -67,31 +67,31 @@ def frozen_parts(module: nn.Module, trained: Collection[str] | None) -> Iterator
     """
     if trained is None:
         return
+    trained = frozenset(trained)
     changing = {prefix for name in trained for prefix in accumulate(name.split("."), "{}.{}".format)}
-    kept, last = {name for name, _ in _kept_normalisations(module, trained)}, "."
+    last = "."
     for name, part in module.named_modules():
         # What is in a part comes after it, and is as it is.
         if name.startswith(last):
             continue
-        if name in kept or (name and name not in changing and next(part.parameters(), None) is not None):
+        is_frozen = name and name not in changing and next(part.parameters(), None) is not None
+        if is_frozen or _keeps_statistics(name, part, trained):
             last = f"{name}."
             yield part
 
 
-def _kept_normalisations(
-    module: nn.Module, trained: Collection[str] | None
-) -> Iterator[tuple[str, nn.Module]]:
-    """The batch normalisations that keep their running statistics."""
-    for name, part in module.named_modules():
-        measures = isinstance(part, _BatchNorm) and part.running_mean is not None
-        if measures and trained is not None and f"{name}.running_mean" not in trained:
-            yield name, part
+def _keeps_statistics(name: str, part: nn.Module, trained: Collection[str] | None) -> bool:
+    """Whether a part is a batch normalisation that keeps its running statistics."""
+    if not isinstance(part, _BatchNorm) or part.running_mean is None or trained is None:
+        return False
+    return f"{name}.running_mean" not in trained
 
 
 def normalises_batches(module: nn.Module, trained: Collection[str] | None = None) -> bool:
     """Whether training the arrays `trained` (None: all) normalises by the statistics of batches."""
-    kept = {name for name, _ in _kept_normalisations(module, trained)}
-    return any(isinstance(part, _BatchNorm) and name not in kept for name, part in module.named_modules())
+    trained = None if trained is None else frozenset(trained)
+    parts = ((name, part) for name, part in module.named_modules() if isinstance(part, _BatchNorm))
+    return any(not _keeps_statistics(name, part, trained) for name, part in parts)
 
 
 def smallest_batch(module: nn.Module, trained: Collection[str] | None = None) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from edge_client.data import dataset, local
 from edge_client.data.partition import Indices, parse_partition, partition_indices, split_indices
 from edge_client.data.tasks.registry import learning_task
+from edge_client.training.feature_cache import keep_digests
 from edge_server.config.board_profiles import for_tier
 from edge_server.config.config import Config
 from edge_server.simulation.growth import Counts, Times, arrival_times, counts_at, in_order
@@ -143,14 +144,20 @@ class DataShares:
     ranges: Mapping[str, Range]
     data: dataset.LabelledData
     order: np.ndarray
+    _digests: dict[tuple[int, int], list[bytes]] = field(default_factory=dict, repr=False)
 
     def of(self, device: str, counts: Counts | None = None) -> local.LocalData:
         """A copy of the device's examples, or of the first ones of each part."""
         begin, middle, end = self.ranges[device]
-        train, held_out = self.order[begin:middle], self.order[middle:end]
+        ends = (middle, end)
         if counts is not None:
-            train, held_out = train[: counts.train], held_out[: counts.held_out]
-        return local.LocalData(self.data.subset(train), self.data.subset(held_out))
+            ends = min(middle, begin + counts.train), min(end, middle + counts.held_out)
+        return local.LocalData(self._part(begin, ends[0]), self._part(middle, ends[1]))
+
+    def _part(self, start: int, stop: int) -> dataset.LabelledData:
+        part = self.data.subset(self.order[start:stop])
+        keep_digests(part.images, self._digests.setdefault((start, stop), []))
+        return part
 
 
 def share_data(data: dataset.LabelledData, devices: Sequence[VirtualDevice], folder: Path) -> SharedData:
