@@ -46,6 +46,7 @@ LONGER: dict[str, str] = {
     "bytes-all": "bytes:every",
     "flower-exact": "flower.comparison:exact",
     "step-graphs-deep": "step_graphs:deep",
+    "providers": "providers",
 }
 """Benchmarks that run only if named, as module and function; the table keeps their results."""
 

@@ -136,13 +136,14 @@ def _tiers(name: str, shape: tuple[int, ...]) -> Iterator[Tier]:
             # Rounding does not change exact counts that are already multiples.
             if size not in seen:
                 seen.add(size)
-                data = _exported(smaller, shape)
+                data = export_module(smaller, shape)
                 inputs = np.random.default_rng(0).standard_normal((4, *shape), dtype=np.float32)
                 eight = quantise_model(data, inputs, {})
                 yield Tier(number, ratio, multiple, size[1], count_macs(smaller, shape), data, eight)
 
 
-def _exported(module: torch.nn.Module, shape: tuple[int, ...]) -> bytes:
+def export_module(module: torch.nn.Module, shape: tuple[int, ...]) -> bytes:
+    """The module's ONNX file, with a free batch axis."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         path = Path(folder) / "model.onnx"

@@ -100,6 +100,7 @@ def _settings(args: argparse.Namespace) -> "AgentSettings":
     from edge_client.system.process_memory import keep_freed_memory, return_large_blocks
     from edge_client.training.checkpoints import INTERVAL_S
 
+    providers = _providers(args)
     address, state = _address(args), _lock_state(args)
     profile = make_profile(args, state)
     # Freed memory stays with torch, which uses it again, else it goes back to the system.
@@ -120,7 +121,7 @@ def _settings(args: argparse.Namespace) -> "AgentSettings":
         only_masked=args.only_masked,
         min_examples=args.min_examples,
         variants=VariantSettings(tuple(args.variants), args.max_accuracy_loss),
-        providers=_providers(args),
+        providers=providers,
         telemetry_every_s=args.telemetry_every_s,
         eligibility=args.eligibility or Rules(),
         veto=args.veto or Veto(),

@@ -2,18 +2,21 @@
 
 from pathlib import Path
 
+from edge_client.agent.eligibility.verdict import MAY_TRAIN
 from edge_client.agent.rollout.delivery import put_delivered_in_use
 from edge_client.agent.rollout.trial import ComparisonRunner, ModelPair
 from edge_client.agent.task_context import TaskContext
 from edge_client.data.local import LocalData
 from edge_client.inference import installed_model
 from edge_client.inference.model_slots import ServedModel
-from edge_client.inference.providers.record import choice_in_use
+from edge_client.inference.providers.record import choice_in_use, keep_choice
 from edge_client.inference.providers.table import ANY_PROVIDER
+from edge_client.inference.service.health import HealthWriter
 from edge_client.inference.service.metrics import RequestMetrics
-from edge_client.inference.service.model_source import SlotSource
+from edge_client.inference.service.model_source import MAX_CRASHES, SlotSource
 from edge_client.inference.service.predictor import Predictor
 from edge_client.storage.blob_store import BlobStore
+from tests.edge_client.agent.births import Births
 from tests.edge_client.inference.providers.conftest import Offer
 from tests.edge_client.inference.providers.test_trial import CRASHES, FAST, LIES, digest_of, examples_of
 
@@ -45,6 +48,42 @@ def test_a_delivery_tries_and_the_service_uses_the_result(model: Path, offer: Of
     offer(FAST, LIES, CRASHES)
     deliver(model, tmp_path / "state")
     assert choice_in_use(served.path, served.model.digest) == choice
+
+
+def test_births_say_what_runs_the_model(model: Path, offer: Offer, tmp_path: Path) -> None:
+    births = Births(tmp_path / "state")
+    assert "provider" not in births.presence.birth(MAY_TRAIN).model_dump()
+    offer(FAST)
+    deliver(model, tmp_path / "state")
+    assert births.presence.has_new_model()
+    birth = births.presence.birth(MAY_TRAIN)
+    assert (birth.model, birth.provider) == ("home round 3", "cuda")
+    assert birth.page_texts == {"Models run on": "cuda"}
+    slot = installed_model.slots(tmp_path / "state" / "models").current()
+    assert slot is not None
+    choice = choice_in_use(slot.path, slot.model.digest)
+    assert choice is not None
+    assert not births.presence.has_new_model()
+    keep_choice(slot.path, choice.with_failure("the device is gone"))
+    assert births.presence.has_new_model()
+    assert births.presence.birth(MAY_TRAIN).provider == "cpu"
+
+
+def test_a_process_that_has_crashed_with_a_provider_takes_the_cpu(
+    model: Path, offer: Offer, tmp_path: Path
+) -> None:
+    offer(FAST)
+    deliver(model, tmp_path / "state")
+    slots = installed_model.slots(tmp_path / "state" / "models")
+    providers = []
+    # A start is counted before the model is loaded, and an end never comes.
+    for _ in range(MAX_CRASHES + 2):
+        predictor = Predictor(
+            SlotSource(slots, providers=ANY_PROVIDER), RequestMetrics(), HealthWriter(slots)
+        )
+        predictor.refresh()
+        providers.append(predictor.provider)
+    assert providers == ["cuda"] * (MAX_CRASHES + 1) + ["cpu"]
 
 
 def test_a_rollouts_comparison_records_what_runs_the_candidate(

@@ -75,11 +75,11 @@ def test_one_that_is_not_there_is_refused_with_what_is_there_and_the_remedy() ->
     )
 
 
-@pytest.mark.parametrize("verb", ["infer", "serve", "bench"])
+@pytest.mark.parametrize("verb", ["infer", "serve", "bench", "run"])
 def test_the_verbs_end_with_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str) -> None:
     path = str(write_model(tmp_path / "model.onnx"))
-    inputs = ["digits"] if verb == "infer" else []
-    assert main([verb, path, *inputs, "--providers", "acl"]) == 2
+    inputs = {"infer": [path, "digits"], "run": ["--data", "digits", "--state-dir", str(tmp_path / "state")]}
+    assert main([verb, *inputs.get(verb, [path]), "--providers", "acl"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "--providers acl: this onnxruntime has no acl, it has" in line
 
