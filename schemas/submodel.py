@@ -74,6 +74,12 @@ class ChannelMap(Frozen):
                         raise ValueError(f"parameter {name!r} names an unknown group {segment.group!r}")
         return self
 
+    def groups_of(self, names: Collection[str]) -> frozenset[str]:
+        """The groups that have channels in these parameters."""
+        axes = (segments for name in names for segments in self.parameters[name].axes.values())
+        found = (segment.group for segments in axes for segment in segments)
+        return frozenset(group for group in found if group is not None)
+
     def of_parameters(self, names: Collection[str]) -> "ChannelMap":
         """The map of these parameters alone, in this order."""
         kept = {name: self.parameters[name] for name in names}
@@ -108,6 +114,10 @@ class SubModelSpec(Frozen):
             sum(spec.count(name, group.channels) for name, group in groups) for spec in (self, SubModelSpec())
         )
         return kept / whole if whole else 1.0
+
+    def of_groups(self, groups: Collection[str]) -> "SubModelSpec":
+        """The channels of these groups alone: all that says how parameters with no others are cut."""
+        return SubModelSpec(kept={name: kept for name, kept in self.kept.items() if name in groups})
 
     def indices(self, group: str, channels: int) -> tuple[int, ...]:
         """The kept channels of `group`, in the sub-model's order."""

@@ -49,6 +49,7 @@ class DeviceTraining:
     data: LocalData
     on_epoch: Callable[[results.EpochReport], None]
     should_stop: Callable[[], bool]
+    _caches: dict[int, FeatureCache] = field(default_factory=dict)
 
     def prune_model(self, task: TrainTask, received: Groups) -> Work[Pruned]:
         """What the device trains of the received model, pruned by its own scores if the task says so."""
@@ -115,20 +116,23 @@ class DeviceTraining:
             should_stop=self.should_stop,
             checkpoint=checkpoint,
             graphs=graphs,
-            still=_find_still_part(task, self.context),
+            still=self._find_still_part(task),
         )
 
-
-def _find_still_part(task: TrainTask, context: TaskContext) -> StillPart | None:
-    """What no device of the run trains; None if there is nothing."""
-    if not task.frozen:
-        return None
-    refs = [task.blobs[increment.blob] for increment in task.frozen]
-    arrays = frozenset(FileGroups(context.store.blob_path(refs[0].digest))["model"])
-    digests = [ref.digest for ref in (*refs, *([task.blobs[FIXED]] if FIXED in task.blobs else []))]
-    name = f"{task.model.model_dump_json()} {task.spec.model_dump_json()} {digests}"
-    cache = FeatureCache(context.features, limit=1_000_000 * task.training.feature_cache_mb)
-    return StillPart(arrays, name, cache, context.device)
+    def _find_still_part(self, task: TrainTask) -> StillPart | None:
+        """What no device of the run trains; None if there is nothing."""
+        if not task.frozen:
+            return None
+        refs, context = [task.blobs[increment.blob] for increment in task.frozen], self.context
+        arrays = frozenset(FileGroups(context.store.blob_path(refs[0].digest))["model"])
+        digests = [ref.digest for ref in (*refs, *([task.blobs[FIXED]] if FIXED in task.blobs else []))]
+        # Which channels of trained layers are cut changes from round to round, and nothing that is still.
+        cut = task.spec.of_groups(self.channel_map.groups_of(arrays))
+        name = f"{task.model.model_dump_json()} {cut.model_dump_json()} {digests}"
+        limit = 1_000_000 * task.training.feature_cache_mb
+        # One for all passes of a task, so that it knows what they have computed.
+        cache = self._caches.setdefault(limit, FeatureCache(context.features, limit=limit))
+        return StillPart(arrays, name, cache, context.device)
 
 
 # Training of a delivered sub-model on the device's own data, and the choice of what it exports.

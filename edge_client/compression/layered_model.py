@@ -219,7 +219,9 @@ def received_groups(
         held = first_holding(layers[0])
         for layer in layers[1:]:
             held = assemble(held, layer, channel_map)
-        if held.spec != task.spec:
+        # What is frozen has the channels of its own arrays alone.
+        groups = channel_map.groups_of([*held.groups["model"]]) if frozen else ()
+        if held.spec != (task.spec.of_groups(groups) if frozen else task.spec):
             raise PeerError("the layers of the task are those of another sub-model")
         frames.append(held.groups)
     return downlink.added_up(frames) if len(frames) > 1 else frames[0]

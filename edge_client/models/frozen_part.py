@@ -5,7 +5,7 @@ import copy
 import logging
 import operator
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -36,7 +36,8 @@ class SplitNetwork:
 
     `rest` takes features [N, width]; its layers are those of the network, with their modes, and some networks
     do other things in training besides, for which `rest` has a mode itself. `arrays` are the names of
-    the tensors that the frozen part reads. `batch` is the number of examples of a frozen pass.
+    the tensors that the frozen part reads. `batch` is the number of examples of a frozen pass. It was found
+    for networks whose arrays `trained` change, and inputs of `input_shape`.
     """
 
     frozen: nn.Module = field(repr=False)
@@ -44,6 +45,27 @@ class SplitNetwork:
     width: int
     arrays: frozenset[str]
     batch: int = BATCH
+    trained: frozenset[str] = frozenset()
+    input_shape: tuple[int, ...] = ()
+    _narrower: dict[str, nn.Module] = field(default_factory=dict, repr=False)
+
+    def rest_of(self, key: str, make: Callable[[], nn.Module]) -> nn.Module:
+        """What follows these features in training in a narrower network, which is made once for its `key`.
+
+        Raises `NoSplit` if its features are others, as they are where what is frozen is narrower, too.
+        """
+        if key not in self._narrower:
+            self._narrower[key] = self._find_rest(make())
+        return self._narrower[key]
+
+    def _find_rest(self, narrower: nn.Module) -> nn.Module:
+        own = find_split(narrower, self.trained, self.input_shape)
+        shown = torch.randn(2, *self.input_shape, generator=torch.Generator().manual_seed(0))
+        inputs = shown.to(device_of(narrower))
+        alike = (own.arrays, own.width, own.batch) == (self.arrays, self.width, self.batch)
+        if not alike or not torch.equal(own.features(inputs), self.features(inputs)):
+            raise NoSplit("a smaller width has other features")
+        return own.rest_in(training=True)
 
     def rest_in(self, *, training: bool) -> nn.Module:
         """The rest as it is in training or in evaluation."""
@@ -51,6 +73,16 @@ class SplitNetwork:
         if not isinstance(by_mode, _RestByMode):
             return by_mode
         return by_mode.in_training if training else by_mode.in_evaluation
+
+    @property
+    def has_modes(self) -> bool:
+        """Whether the rest does other things in training than in evaluation, besides what its layers do."""
+        return isinstance(self.rest, _RestByMode)
+
+    def reruns(self, layer: str) -> bool:
+        """Whether the rest runs this layer, and the frozen part does not."""
+        rests = {id(rest): rest for rest in (self.rest_in(training=True), self.rest_in(training=False))}
+        return all(_runs(rest, layer) for rest in rests.values()) and not _runs(self.frozen, layer)
 
     @property
     def feature_network(self) -> nn.Module:
@@ -151,12 +183,16 @@ class _Search:
         cut = _Cut(frozen, training, evaluation, self._numbers, self._copy)
         if cut.width > max(FEW, MAX_GROWTH * prod(self._input_shape)):
             raise NoSplit(f"an example would have {cut.width} features of {prod(self._input_shape)} inputs")
-        own = cut.apply(self._copy)
+        own = self._apply(cut, self._copy)
         if not own.arrays:
             raise NoSplit("its first layers are trained, or random in training")
         self._compare(own)
         batch = BATCH if self._is_independent(own) else 1
-        return cut.apply(self._module, batch=batch)
+        return self._apply(cut, self._module, batch=batch)
+
+    def _apply(self, cut: "_Cut", module: nn.Module, *, batch: int = BATCH) -> SplitNetwork:
+        parts = cut.apply(module, batch=batch)
+        return replace(parts, trained=self._trained, input_shape=self._input_shape)
 
     def _trace(self, trace: Callable[[], fx.Graph], *, training: bool, seed: int = 0) -> fx.Graph:
         self._set_modes(training=training)
@@ -318,6 +354,12 @@ class _RestByMode(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         outputs: Tensor = (self.in_training if self.training else self.in_evaluation)(features)
         return outputs
+
+
+def _runs(part: nn.Module, layer: str) -> bool:
+    """Whether a part calls the layer, or a block that has it."""
+    called = (str(node.target) for node in part.graph.nodes if node.op == "call_module")  # type: ignore[union-attr]
+    return any(f"{layer}.".startswith(f"{name}.") for name in called)
 
 
 def _copy_frozen(stored: Collection[fx.Node], frozen: Collection[fx.Node]) -> fx.Graph:

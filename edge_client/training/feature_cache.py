@@ -9,7 +9,7 @@ import logging
 import os
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ class FeatureCache:
 
     def __init__(self, folder: Path | None = None, *, limit: int = 0) -> None:
         self._folder, self._limit = folder, limit
+        self._made = set[bytes]()
 
     def features(
         self,
@@ -71,6 +72,7 @@ class FeatureCache:
         kept, rows = self._read(name, width, store)
         first = {digest: place for place, digest in reversed([*enumerate(digests)])}
         new = np.array(sorted(first[digest] for digest in first.keys() - kept.keys()), dtype=np.int64)
+        self._made.update(digests[place] for place in new)
         held = {**kept, **{digests[place]: len(kept) + number for number, place in enumerate(new)}}
         if len(new):
             rows = np.concatenate([rows, _round_rows(make(new), store)])
@@ -79,6 +81,10 @@ class FeatureCache:
         if {digests[place] for place in places} != kept.keys():
             self._write(name, b"".join(digests[place] for place in places), rows[places])
         return CachedRows(rows.astype(np.float32), len(new), self._note_use(name))
+
+    def count_made(self, digests: Iterable[bytes]) -> int:
+        """How many of these examples' features were computed since this cache was opened."""
+        return len(self._made.intersection(digests))
 
     def _room(self, rows: NDArray[Any]) -> int:
         """The number of rows that fit into a file."""
@@ -169,7 +175,7 @@ def features_of_parts(
     if kept.computed:
         text = "frozen layers ran on %d of %d examples; %.1f MB of features are kept"
         log.info(text, kept.computed, len(digests), kept.stored_bytes / 1e6)
-    counts = KeptFeatures(examples=len(digests), computed=kept.computed, bytes=kept.stored_bytes)
+    counts = KeptFeatures(examples=len(digests), computed=cache.count_made(digests), bytes=kept.stored_bytes)
     return np.split(kept.rows, np.cumsum([len(data) for data in parts])[:-1]), counts
 
 

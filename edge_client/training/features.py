@@ -17,6 +17,8 @@ from edge_client.training.feature_cache import FeatureCache, Places, Rows, featu
 from edge_client.training.memory_format import channels_innermost
 from edge_client.training.objectives.registry import build_objectives
 from schemas.strategy import Component, TrainingPlan
+from schemas.submodel import ChannelMap
+from schemas.tensors.arrays import Groups
 from schemas.values import FeatureType, KeptFeatures
 
 log = logging.getLogger(__name__)
@@ -27,10 +29,14 @@ _said = set[str]()
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """The features [N, width] of examples, and the network that takes them in place of inputs."""
+    """The features [N, width] of examples, and the network that takes them in place of inputs.
+
+    `parts` are those of the whole network, if the network behind the features is theirs.
+    """
 
     rest: nn.Module
     rows: Rows
+    parts: SplitNetwork | None = None
 
 
 def why_whole(objectives: Sequence[Component], task: LearningTask) -> str:
@@ -42,20 +48,45 @@ def why_whole(objectives: Sequence[Component], task: LearningTask) -> str:
     return f"the objective '{reading[0]}' needs more than outputs" if reading else ""
 
 
+def why_before(
+    parts: SplitNetwork,
+    module: nn.Module,
+    objectives: Sequence[Component],
+    received: Groups,
+    channel_map: ChannelMap | None,
+) -> str:
+    """Why objectives need what stands before the features; empty if they do not.
+
+    `received` are the groups of the task, `channel_map` is that of the sub-model `module`.
+    """
+    for component, objective in zip(objectives, build_objectives(objectives), strict=True):
+        if why := objective.why_before(parts, module, received, channel_map):
+            return f"the objective '{component.name}' {why}"
+    return ""
+
+
 def split_for(
     module: nn.Module,
     trained: Collection[str] | None,
     input_shape: tuple[int, ...],
     plan: TrainingPlan,
     data: LabelledData,
+    received: Groups | None = None,
+    channel_map: ChannelMap | None = None,
 ) -> SplitNetwork | None:
-    """The module in two parts, of which the rest alone changes; None, said once, if all of it has to run."""
+    """The module in two parts, of which the rest alone changes; None, said once, if all of it has to run.
+
+    `received` are the groups of the task, `channel_map` is that of the sub-model `module`.
+    """
     if trained is None:
         return None
     try:
         if why := why_whole(plan.objectives, data.learning_task):
             raise NoSplit(why)
-        return find_split(module, trained, input_shape)
+        parts = find_split(module, trained, input_shape)
+        if why := why_before(parts, module, plan.objectives, received or {}, channel_map):
+            raise NoSplit(why)
+        return parts
     except NoSplit as reason:
         if (text := str(reason)) not in _said:
             _said.add(text)
@@ -74,7 +105,7 @@ def features_of(
     how = (sorted(split.arrays), split.batch, torch.__version__, torch.get_num_threads())
     make = partial(_compute, split, parts)
     rows, counts = features_of_parts(cache, name, parts, how, make, width=split.width, kind=kind)
-    return [Features(split.rest, each) for each in rows], counts
+    return [Features(split.rest, each, split) for each in rows], counts
 
 
 def _compute(split: SplitNetwork, parts: Sequence[LabelledData], places: Places) -> Rows:

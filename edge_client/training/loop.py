@@ -75,6 +75,7 @@ def train(
             training.examples.labels,
             spec or SubModelSpec(),
             channel_map,
+            None if features is None else features.parts,
         ),
         on_epoch,
         checkpoint,
@@ -227,7 +228,7 @@ class Training:
         """One pass without gradients or batch statistics, for a board that cannot train."""
         for objective in self.objectives:
             objective.start_epoch()
-        with evaluating(self.module), torch.no_grad():
+        with evaluating(self.module), evaluating(self.network), torch.no_grad():
             for batches in islice(self._epochs(), 1):
                 for batch in batches:
                     self._check_going_on()

@@ -15,7 +15,9 @@ from torch import nn
 
 from edge_client.data.dataset import Inputs
 from edge_client.models.build import find_factory
+from edge_client.models.frozen_part import SplitNetwork
 from edge_client.models.modes import normalises_batches
+from edge_client.pruning.slicing import submodel_map
 from edge_client.pruning.submodel_cache import SubModelCache
 from edge_client.pruning.surgery import trained_since
 from edge_client.system.hardware.memory import Memory, memory
@@ -57,17 +59,21 @@ class ModuleJob(trainer.TrainingJob):
         return fit(memory=memory(self.board))
 
     @cached_property
-    def features(self) -> tuple[Features, Features, values.KeptFeatures] | None:
-        """Those of the examples to train on and of those held out, and what is kept.
-
-        None where all layers have to run.
-        """
-        task, data, still = self.task, self.data, self.still
+    def parts(self) -> SplitNetwork | None:
+        """The module in two parts, of which the rest alone runs in steps; None where all layers run."""
+        task, still = self.task, self.still
         trained: Collection[str] | None = task.trained
         if trained is not None and still is not None:
             # Behind what other tiers train, features would be others in each round.
             trained = frozenset(self.received["model"]) - still.arrays
-        split = split_for(self.module, trained, task.model.input_shape, self.plan, data.train)
+        own = submodel_map(self.channel_map, task.spec)
+        shape, received = task.model.input_shape, self.received
+        return split_for(self.module, trained, shape, self.plan, self.data.train, received, own)
+
+    @cached_property
+    def features(self) -> tuple[Features, Features, values.KeptFeatures] | None:
+        """Those of the examples to train on and of those held out, and what is kept; None without `parts`."""
+        split, data, still = self.parts, self.data, self.still
         if split is None:
             return None
         cache, name = (FeatureCache(), "") if still is None else (still.cache, f"{still.owner} {still.name}")

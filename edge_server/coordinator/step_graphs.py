@@ -6,6 +6,7 @@ import inspect
 import json
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -74,16 +75,17 @@ class StepGraphs:
         module = self._network.sub_model(params, spec).requires_grad_(True)
         graphs, shape = {GRAPH: inference}, self._input_shape
         stepped, cut = module, spec
-        if parts := self._split(module, objectives, trained, still):
+        own = slicing.submodel_map(self._channel_map, spec)
+        if parts := self._split(module, objectives, trained, still, widths, own):
             stepped, shape, cut = parts.rest_in(training=True), (parts.width,), SubModelSpec()
             graphs |= self._of_parts(parts)
         graphs[STEP] = self._step(stepped, cut, objectives, trained, shape, trains=trains)
         if own_model and any(objective.name in DRAWN_INSIDE for objective in objectives):
             graphs[OWN_STEP] = self._step(stepped, cut, (), trained, shape)
-        own = slicing.submodel_map(self._channel_map, spec)
         for number, width in _specs(widths).items():
-            narrow = surgery.compact(module, width, own)
-            graphs[f"{STEP}-{number}"] = self._step(narrow, SubModelSpec(), (), trained, self._input_shape)
+            make = partial(surgery.compact, module, width, own)
+            narrow = make() if parts is None else parts.rest_of(width.model_dump_json(), make)
+            graphs[f"{STEP}-{number}"] = self._step(narrow, SubModelSpec(), (), trained, shape)
         return graphs
 
     def _split(
@@ -92,13 +94,22 @@ class StepGraphs:
         objectives: tuple[Component, ...],
         trained: tuple[str, ...] | None,
         still: frozenset[str],
+        widths: Arrays,
+        own: ChannelMap,
     ) -> frozen_part.SplitNetwork | None:
         """The network in two parts, of which the rest alone is trained; None if all of it runs in a step."""
-        from edge_client.training.features import why_whole
+        from edge_client.training.features import why_before, why_whole
+        from edge_client.training.step_graphs.drawing.drawn_objectives import DRAWN
 
         if trained is None or not still or self._task.references or why_whole(objectives, self._task):
             return None
-        return frozen_part.split(module, fixed_state.sent_tensors(module).keys() - still, self._input_shape)
+        parts = frozen_part.split(module, fixed_state.sent_tensors(module).keys() - still, self._input_shape)
+        evaluates = any(getattr(DRAWN.get(each.name), "evaluates", False) for each in objectives)
+        # A step graph has the rest in training alone.
+        needs_both = parts is not None and parts.has_modes and evaluates
+        if parts is None or needs_both:
+            return None
+        return None if why_before(parts, module, objectives, {"widths": widths}, own) else parts
 
     def _of_parts(self, parts: frozen_part.SplitNetwork) -> dict[str, bytes]:
         """The inference graphs of both parts."""

@@ -73,6 +73,23 @@ def test_a_run_with_and_without_the_cache_has_the_same_bits(
     assert results(tmp_path / "kept") == results(tmp_path / "not-kept")
 
 
+@pytest.mark.parametrize("recipe", ["attending", "hermes", "fjord"])
+def test_an_objective_that_looks_behind_the_features_alone_trains_on_them(
+    tmp_path: Path, recipe: str
+) -> None:
+    words = ("tiers.ratios=[{ linear2 = 0.5 }, 0.0]", 'training.train=["linear2", "head"]')
+    run(tmp_path / "kept", recipe, *WORDS[:-1], *words)
+    # A tier's channels are others in each round, and what is frozen stays the same. In the last round of
+    # `attending` devices measure statistics, and train nothing.
+    kept = [
+        sum(each["computed"] for each in line.get("features", {}).values())
+        for line in history(tmp_path / "kept")
+    ]
+    assert kept == [EXAMPLES, 0, 0]
+    run(tmp_path / "not-kept", recipe, *WORDS[:-1], *words, "training.feature-cache-mb=0")
+    assert results(tmp_path / "kept") == results(tmp_path / "not-kept")
+
+
 def test_what_other_tiers_train_is_behind_the_features(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,8 +103,8 @@ def test_an_objective_that_needs_inputs_runs_all_layers_and_that_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with counting(monkeypatch) as passed:
-        run(tmp_path / "run", "fjord", *WORDS, "rounds=2")
+        run(tmp_path / "run", "fedmix", *WORDS, "rounds=2")
     assert set(passed) == {TESTED}
     said = [record.getMessage() for record in caplog.records if "every step" in record.getMessage()]
-    reason = "the objective 'ordered-dropout' needs more than outputs"
+    reason = "the objective 'mix' needs more than outputs"
     assert said.count(f"devices run frozen layers in every step: {reason}") == 1

@@ -38,6 +38,21 @@ def test_the_frozen_part_is_sent_once_and_never_back(tmp_path: Path) -> None:
     assert sum(moving) < sum(second.blobs[layer.blob].size for layer in second.frozen) / 50
 
 
+def test_the_frozen_part_is_sent_once_to_a_tier_whose_trained_channels_change(tmp_path: Path) -> None:
+    words = ('training.train=["linear2", "head"]', "tiers.ratios=[{ linear2 = 0.5 }, 0.0]")
+    bench = Bench(tmp_path, "hermes", *WORDS[:-1], *words)
+    tasks = []
+    for number in (1, 2):
+        tasks.append(bench.tasks(number, number))
+        if number == 1:
+            bench.round(1)
+    first, second = (each["weak"] for each in tasks)
+    assert first.spec != second.spec
+    blobs = [{task.blobs[layer.blob] for layer in task.frozen} for each in tasks for task in each.values()]
+    # Both tiers have all of what is frozen, in both rounds.
+    assert len(set().union(*blobs)) == 1
+
+
 def test_tiers_train_unlike_parts_of_one_network(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "fedavg", *WORDS, 'tiers.train=["head", ["linear2", "head"]]')
     start = {name: np.array(array) for name, array in bench.coordinator.model.state.params.items()}

@@ -15,7 +15,8 @@ from edge_client.training.epochs import count_steps
 from edge_client.training.evaluation import evaluate
 from edge_client.training.features import Features
 from edge_client.training.losses import loss_of
-from edge_client.training.objectives.objective import TrainingContext
+from edge_client.training.objectives.objective import LocalObjective, TrainingContext
+from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.results import NOTHING, Evaluation, TrainingResult, TrainingStopped
 from edge_client.training.step_capture import KNOWN_PARTS
 from edge_client.training.torch_trainer import EVALUATION_BATCH, ModuleJob
@@ -113,11 +114,17 @@ def _check(job: ModuleJob) -> None:
         raise TrainsAlone("")
     if job.micro_batch is not None:
         raise TrainsAlone("the memory of a board takes parts of batches")
+    if job.parts is not None and any(map(_looks_inside, build_objectives(job.plan.objectives))):
+        raise TrainsAlone("an objective looks inside what follows frozen layers")
     if job.plan.batch_size < smallest_batch(job.module, job.task.trained):
         raise TrainsAlone("batches are too small")
     for part in job.module.modules():
         if not type(part).__module__.startswith(KNOWN_PARTS):
             raise TrainsAlone(f"the network has parts of its own ({type(part).__name__})")
+
+
+def _looks_inside(objective: LocalObjective) -> bool:
+    return type(objective).why_before is not LocalObjective.why_before
 
 
 def _context(job: ModuleJob, data: LabelledData) -> TrainingContext:

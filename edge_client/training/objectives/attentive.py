@@ -1,7 +1,7 @@
 """Attentive training (ATTENDING, section 3.1)."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from edge_client.system.lazy_torch import Tensor, nn
 from edge_client.training.objectives.objective import (
@@ -11,9 +11,11 @@ from edge_client.training.objectives.objective import (
     Tensors,
     TrainingContext,
 )
+from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import Groups
 
 if TYPE_CHECKING:
+    from edge_client.models.frozen_part import SplitNetwork
     from edge_client.pruning.attention import Attached
 
 
@@ -25,11 +27,18 @@ class Attentive(LocalObjective):
     """
 
     sends = frozenset({"attention"})
+    reads_outputs_only: ClassVar[bool] = True
 
     def __init__(self, *, layers: tuple[str, ...], lowest: bool = False) -> None:
         self._layers, self._lowest = layers, lowest
         self.attached: Attached | None = None
         self._observed = False
+
+    def why_before(
+        self, parts: "SplitNetwork", module: "nn.Module", received: Groups, channel_map: ChannelMap | None
+    ) -> str:
+        before = [layer for layer in self._layers if not parts.reruns(layer)]
+        return f"needs the frozen '{before[0]}'" if before else ""
 
     def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
         from edge_client.pruning.attention import attach

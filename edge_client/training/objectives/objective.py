@@ -5,13 +5,16 @@ Each objective is one class in its own file and one entry in the registry; plain
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from edge_client.data.tasks.learning_task import LabelKind
 from edge_client.system.lazy_torch import Tensor, nn, torch
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import Groups
+
+if TYPE_CHECKING:
+    from edge_client.models.frozen_part import SplitNetwork
 
 Run = Callable[["Tensor"], "Tensor"]  # from inputs [B, C, H, W] to outputs [B, classes]
 
@@ -85,7 +88,8 @@ class TrainingContext:
     `received` are the groups of the task, `kept` those kept after this device's last counted round; arrays
     under a parameter's name have its shape in the sub-model. `steps` is the plan's number of optimizer steps;
     `inputs` [N, C, H, W] and `labels` [N] or [N, L] are the local examples on the module's device. `spec` is
-    the sub-model, `channel_map` the full network's, if it is known.
+    the sub-model, `channel_map` the full network's, if it is known. With the `parts` of a
+    network the inputs are features, and what follows these runs in each step.
     """
 
     plan: TrainingPlan
@@ -96,6 +100,7 @@ class TrainingContext:
     labels: "Tensor" = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     spec: SubModelSpec = field(default_factory=SubModelSpec)
     channel_map: ChannelMap | None = None
+    parts: "SplitNetwork | None" = None
 
 
 class LocalObjective(Protocol):
@@ -105,8 +110,8 @@ class LocalObjective(Protocol):
     `after_step` per batch; `finish` and `keep`; and always `close`, also after errors. `state` may be read
     between two epochs, and `resume` restores it after a `setup` in another process.
 
-    `reads_outputs_only`: it takes outputs, labels and weights, no inputs and nothing between layers, so that
-    frozen layers need not run in every step.
+    `reads_outputs_only`: it takes outputs, labels and weights, no inputs and nothing between layers but what
+    `why_before` finds behind the features, so that frozen layers need not run in every step.
 
     `receives` and `sends` name its groups in tasks and updates, `optimizers` the local optimizers and
     `labels` the kinds of labels that it works with (empty: any). An objective that `measures` takes part in
@@ -134,6 +139,15 @@ class LocalObjective(Protocol):
     def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
         """Attach to the module, which has the received weights; returns further parameters to train."""
         return ()
+
+    def why_before(
+        self, parts: "SplitNetwork", module: "nn.Module", received: Groups, channel_map: ChannelMap | None
+    ) -> str:
+        """Why it needs what stands before the features of `parts`; empty if it does not.
+
+        `received` are the groups of the task, `channel_map` is that of the sub-model `module`.
+        """
+        return ""
 
     def start_epoch(self) -> None:
         """Begin a pass over the data."""

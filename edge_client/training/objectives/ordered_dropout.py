@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from edge_client.pruning.index_sets import IndexSet, submodel_index_set
 from edge_client.pruning.slicing import submodel_map
@@ -18,8 +18,11 @@ from edge_client.training.objectives.objective import (
     TrainingContext,
 )
 from schemas.errors import ConfigError
-from schemas.submodel import ChannelMap
-from schemas.tensors.arrays import Arrays
+from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.arrays import Arrays, Groups
+
+if TYPE_CHECKING:
+    from edge_client.models.frozen_part import SplitNetwork
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +64,7 @@ class OrderedDropout(LocalObjective):
     """
 
     receives = frozenset({"widths"})
+    reads_outputs_only: ClassVar[bool] = True
 
     def __init__(self, *, own: float | None = None, distil: float = 0.0) -> None:
         if own is not None and not 0 <= own <= 1:
@@ -73,11 +77,27 @@ class OrderedDropout(LocalObjective):
         self._widths: list[Width] = []
         self._chosen = self._drawn = 0
         self._seed = 0
+        self._has_modes = False
+
+    def why_before(
+        self, parts: "SplitNetwork", module: "nn.Module", received: Groups, channel_map: ChannelMap | None
+    ) -> str:
+        if channel_map is None:
+            return ""
+        from edge_client.models.frozen_values import NoSplit
+
+        try:
+            for spec in smaller_specs(received.get("widths", {})):
+                _rest_of(parts, module, spec, channel_map)
+        except NoSplit as reason:
+            return f"trains smaller widths: {reason}"
+        return ""
 
     def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
         if context.channel_map is not None:
             own = submodel_map(context.channel_map, context.spec)
-            self._widths = _smaller(module, context.received.get("widths", {}), own)
+            self._widths = _smaller(module, context.received.get("widths", {}), own, context.parts)
+            self._has_modes = context.parts is not None and context.parts.has_modes
         self._seed = context.plan.seed
         self._draw()
         return ()
@@ -88,7 +108,8 @@ class OrderedDropout(LocalObjective):
         return self._widths[self._chosen].run(module) if narrower else run
 
     def switches(self) -> bool:
-        return not self._distil
+        # Such a rest has its tensors under other names.
+        return not self._distil and not self._has_modes
 
     def choose_network(self) -> StepNetwork | None:
         return self._widths[self._chosen].as_step_network() if self._chosen < len(self._widths) else None
@@ -127,20 +148,44 @@ class OrderedDropout(LocalObjective):
         self._chosen = drawn_width(self._seed, self._drawn, smaller=len(self._widths), own=self._own)
 
 
-def _smaller(module: "nn.Module", arrays: Arrays, channel_map: ChannelMap) -> list[Width]:
+def _smaller(
+    module: "nn.Module", arrays: Arrays, channel_map: ChannelMap, parts: "SplitNetwork | None"
+) -> list[Width]:
     from edge_client.pruning.surgery import cut_down, hollow
 
+    def narrow(spec: SubModelSpec) -> "nn.Module":
+        if parts is None:
+            return cut_down(hollow(module), spec, channel_map)
+        rest, layers = _rest_of(parts, module, spec, channel_map), dict(module.named_modules())
+        for name, layer in rest.named_modules():
+            if name in layers:
+                layer.training = layers[name].training
+        return rest
+
     buffers = frozenset(name for name, _ in module.named_buffers())
-    return [
-        Width(
-            dict(spec.kept),
-            cut_down(hollow(module), spec, channel_map),
-            {name: submodel_index_set(layout, spec) for name, layout in channel_map.parameters.items()},
-            buffers,
-            spec.share(channel_map),
-        )
-        for spec in smaller_specs(arrays)
-    ]
+    return [_width(narrow(spec), spec, channel_map, buffers) for spec in smaller_specs(arrays)]
+
+
+def _width(
+    network: "nn.Module", spec: SubModelSpec, channel_map: ChannelMap, buffers: frozenset[str]
+) -> Width:
+    layouts, held = channel_map.parameters, {name for name, _ in _every_tensor(network)}
+    places = {name: submodel_index_set(layout, spec) for name, layout in layouts.items() if name in held}
+    return Width(dict(spec.kept), network, places, buffers, spec.share(channel_map))
+
+
+def _every_tensor(network: "nn.Module") -> "Iterable[tuple[str, Tensor]]":
+    yield from network.named_parameters(remove_duplicate=False)
+    yield from network.named_buffers(remove_duplicate=False)
+
+
+def _rest_of(
+    parts: "SplitNetwork", module: "nn.Module", spec: SubModelSpec, channel_map: ChannelMap
+) -> "nn.Module":
+    """What follows the features in the smaller network; raises `NoSplit` if it has others."""
+    from edge_client.pruning.surgery import compact
+
+    return parts.rest_of(spec.model_dump_json(), partial(compact, module, spec, channel_map))
 
 
 def _take_part(tensor: "Tensor", index_set: IndexSet) -> "Tensor":

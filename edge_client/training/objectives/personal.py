@@ -1,7 +1,7 @@
 """Personal parameters (Hermes; Li et al. 2021, MobiCom)."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,11 +18,13 @@ class Personal(LocalObjective):
     The group `overlap` is true where all devices of the last round hold a coordinate, which then has the
     received value. Elsewhere the device keeps the value that it trained last, or takes the received one if it
     never held the coordinate or there was no intersection yet. Running statistics are treated like weights.
+    What is frozen has the same values in every round, here and there.
     Name it before objectives that read the weights at the start (`prox`).
     """
 
     receives = frozenset({"overlap"})
     starts_elsewhere = True
+    reads_outputs_only: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._module: nn.Module | None = None

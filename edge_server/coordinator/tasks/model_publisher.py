@@ -9,7 +9,7 @@ restart, names the same ones. Without the file the next version is published who
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -137,17 +137,23 @@ class ModelPublisher:
         return self.chain.frames
 
     def publish_frozen(self, version: ModelVersion, specs: Iterable[SubModelSpec]) -> PublishedVersion:
-        """Publish what is frozen, for these sub-models; the same arrays and sub-models are the same blobs."""
+        """Publish what is frozen, for these sub-models; the same arrays and channels are the same blobs.
+
+        Whichever channels of trained layers a sub-model keeps, what is frozen of it is the same.
+        """
         if not version.frozen:
             return NOTHING_FROZEN
-        wanted = {spec.model_dump_json(): spec for spec in specs}
+        groups = self._channel_map.groups_of(version.frozen)
+        cut = {spec.model_dump_json(): spec.of_groups(groups) for spec in specs}
+        wanted = {spec.model_dump_json(): spec for spec in cut.values()}
         state = _digest({name: version.params[name] for name in sorted(version.frozen)})
         known = f"{state} {version.chunk_bytes} {sorted(wanted)}"
         if known != self._frozen_of:
             put = partial(self._store.put_groups, chunk_bytes=version.chunk_bytes)
             paths = publish_increments(wanted.values(), version.frozen_groups, put, self._channel_map)
             self._frozen, self._frozen_of = PublishedVersion(paths, round=version.round), known
-        return self._frozen
+        paths = {name: self._frozen.paths[spec.model_dump_json()] for name, spec in cut.items()}
+        return replace(self._frozen, paths=paths)
 
     def _can_extend(self, version: ModelVersion, delta: Differences) -> bool:
         """Whether the next frame may have changes only."""

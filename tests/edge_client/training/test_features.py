@@ -21,7 +21,11 @@ from schemas.values import ModelSpec
 
 SPEC = ModelSpec(name="cnn-batch", input_shape=(1, 8, 8), num_classes=10)
 HEAD = ("linear2.weight", "linear2.bias", "linear3.weight", "linear3.bias")
-OPTIONS = {"magnitude-scores": {"layers": ("linear2",)}, "prox": {"mu": 1.0}}
+OPTIONS = {
+    "attentive": {"layers": ("linear2",)},
+    "magnitude-scores": {"layers": ("linear2",)},
+    "prox": {"mu": 1.0},
+}
 NONE = FeatureCache()
 
 
@@ -82,10 +86,19 @@ def test_parts_of_batches_and_recorded_steps_train_on_features_too():
 
 def test_the_objective_that_needs_more_than_outputs_is_named():
     task = digits().learning_task
-    assert (
-        why_whole(plan("prox", "distil").objectives, task) == "the objective 'distil' needs more than outputs"
-    )
+    assert why_whole(plan("prox", "mix").objectives, task) == "the objective 'mix' needs more than outputs"
     assert not why_whole(plan("prox", "scaffold").objectives, task)
+
+
+def test_an_objective_that_looks_behind_a_frozen_layer_runs_all_layers(caplog):
+    module, data, how = build_model(SPEC, seed=1), digits(), plan("attentive")
+    (looking,) = how.objectives
+    assert split_for(module, HEAD, SPEC.input_shape, how, data) is not None
+    behind = looking.model_copy(update={"options": {"layers": ("linear2", "conv2")}})
+    how = how.model_copy(update={"objectives": (behind,)})
+    with caplog.at_level("INFO"):
+        assert split_for(module, HEAD, SPEC.input_shape, how, data) is None
+    assert "the objective 'attentive' needs the frozen 'conv2'" in caplog.text
 
 
 def test_an_evaluation_by_features_is_that_of_the_network():

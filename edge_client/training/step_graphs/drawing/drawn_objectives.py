@@ -7,7 +7,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,12 @@ class Situation:
 
 
 class DrawnObjective(Protocol):
-    """An objective's part in a graph. By default every method adds nothing."""
+    """An objective's part in a graph. By default every method adds nothing.
+
+    One that `evaluates` runs the network in evaluation mode besides.
+    """
+
+    evaluates: ClassVar[bool] = False
 
     def modules(self) -> Mapping[str, nn.Module]:
         """Modules whose parameters are trained too, by the prefix of their names."""
@@ -82,6 +87,8 @@ class DrawnEnergy(DrawnObjective):
 
 class DrawnDistil(DrawnObjective):
     """The divergence from the answers of the received network, whose tensors are further inputs."""
+
+    evaluates: ClassVar[bool] = True
 
     def __init__(self, situation: Situation, *, weight: float = 1.0) -> None:
         self._weight = weight

@@ -169,6 +169,31 @@ def test_a_graph_of_features_of_another_width_is_refused(tmp_path: Path) -> None
         trained(task.model_copy(update={"blobs": swapped}), place, OnnxTrainer(threads=1))
 
 
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        ("attending", ()),
+        slow("hermes", ()),
+        ("fedavg", ('strategy.objectives=["distil"]',)),
+    ],
+)
+def test_objectives_that_look_behind_features_alone_train_on_them(
+    recipe: str, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    part = ('training.train=["linear2", "head"]', "tiers.ratios=[{ linear2 = 0.5 }, 0.0]", "local-epochs=2")
+    bench = TorchFreeBench(tmp_path, recipe, "model.name=cnn-batch", *part, *words)
+    for number in (1, 2):
+        for name, task in bench.tasks(number, number).items():
+            assert FEATURES in task.blobs
+            place = bench.places[name]
+            ours, theirs = (trained(task, place, kind) for kind in (OnnxTrainer(threads=1), TorchTrainer()))
+            assert ours.metrics.features is not None
+            assert theirs.metrics.features is not None
+            assert_alike(place, ours, theirs)
+        if number == 1:
+            bench.close(1, bench.answers(1))
+
+
 @mark_slow
 def test_tiers_have_features_of_unlike_widths(tmp_path: Path) -> None:
     words = (
