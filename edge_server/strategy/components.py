@@ -12,6 +12,7 @@ from edge_client.training.objectives.registry import OBJECTIVES
 from edge_server.strategy.aggregation.combiners import COMBINERS
 from edge_server.strategy.aggregation.transforms import TRANSFORMS
 from edge_server.strategy.groups.registry import GROUPS
+from edge_server.strategy.groups.widths import OBJECTIVE as ORDERED_DROPOUT
 from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS
 from edge_server.strategy.pruning.own_parts import OWN_PARTS
 from edge_server.strategy.pruning.pruners import PRUNERS
@@ -83,13 +84,16 @@ def make_strategy(
         tuple(o for o in spec.objectives if getattr(OBJECTIVES.get(o.name), kind, False))
         for kind in ("measures", "sums")
     )
+    # Without smaller tiers the objective trains nothing else, but keeps frozen layers in every step.
+    idle = (ORDERED_DROPOUT,) if spec.ratio.name == "by-tier" and not any(ratios) else ()
+    left_out = {component.name for component in (*measuring, *summing)} | {*idle}
     return Strategy(
         fraction=fraction,
         local_epochs=epochs,
         selection=make_component("selection", SELECTIONS, spec.selection),
         ratio=make_component("ratio policy", RATIOS, spec.ratio, ratios=ratios),
         pruner=make_component("pruner", PRUNERS, spec.pruner),
-        objectives=tuple(objective for objective in spec.objectives if objective not in measuring + summing),
+        objectives=tuple(component for component in spec.objectives if component.name not in left_out),
         groups=tuple(make_component("group rule", GROUPS, rule) for rule in spec.groups),
         transforms=tuple(make_component("transform", TRANSFORMS, transform) for transform in spec.transforms),
         weighting=make_component("weighting", WEIGHTINGS, spec.weighting),

@@ -126,6 +126,12 @@ def test_a_whole_number_is_accepted_for_a_float():
     assert make_strategy(StrategySpec(server_optimizer=half), RATIOS).server_optimizer.learning_rate == 2.0
 
 
+@pytest.mark.parametrize(("ratios", "named"), [((0.0, 0.0), []), ((0.5, 0.0), ["ordered-dropout"])])
+def test_devices_train_smaller_tiers_only_where_there_are_any(ratios, named):
+    spec = StrategySpec(objectives=(Component(name="ordered-dropout"),))
+    assert [component.name for component in make_strategy(spec, ratios).objectives] == named
+
+
 def test_a_component_is_a_name_or_a_table_with_options():
     assert Component.model_validate("uniform") == Component(name="uniform")
     table = {"name": "attention", "first-round": "score-only"}
