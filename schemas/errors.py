@@ -6,6 +6,9 @@ Below them what their texts need: similar names, nouns with counts.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+MAX_SECONDS = 1e9  # the longest duration, some 31 years: a time that far from now is still a date
+
+
 MAX_QUOTED = 200  # characters of the user's data in an error
 
 

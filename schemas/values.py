@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from schemas.base import Digest, Frozen
-from schemas.bounds import MAX_SECONDS
+from schemas.errors import MAX_SECONDS
 
 Text = Annotated[str, Field(max_length=500)]
 Instance = Annotated[str, Field(max_length=64)]  # of a device's process; a restarted one has another

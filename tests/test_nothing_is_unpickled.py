@@ -42,7 +42,7 @@ KNOWN = {
     ("edge_client/training/step_capture.py", "torch.jit"),
     # Imports by name: the project's own `schemas`; the user's own `python:` source, model
     # (with --model-code) or app (with --flower).
-    ("edge_client/system/schemas_package.py", "__import__"),
+    ("edge_client/system/user_code.py", "__import__"),
     ("edge_client/system/user_code.py", "importlib.import_module"),
     # The project's own module for a kind of tables, of a fixed list.
     ("edge_client/data/tables/kinds.py", "importlib.import_module"),

@@ -17,7 +17,7 @@ from edge_client.agent.settings import AgentSettings
 from edge_client.data.local import DataFeed, LocalData
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.watchdog import watchdog_of
-from edge_client.transport import link_events, paho_client
+from edge_client.transport import broker_link, paho_client
 from edge_client.transport.event_loop import EventLoop, Stop
 from schemas.errors import PeerError
 from schemas.topics import parse_topic
@@ -39,7 +39,7 @@ class Agent:
     def __init__(
         self, settings: AgentSettings, data: LocalData, *, root: Path = ROOT, feed: DataFeed | None = None
     ) -> None:
-        self.inbox: link_events.Inbox = queue.SimpleQueue()
+        self.inbox: broker_link.Inbox = queue.SimpleQueue()
         self._settings = settings
         self.link, self.runner, self.services = assemble(settings, data, self.inbox, root=root, feed=feed)
         self._attempts = paho_client.ConnectionAttempts(settings.address, settings.keep_trying)
@@ -87,15 +87,15 @@ class Agent:
                 self.restart_wanted = isinstance(event, RestartWanted)
                 self._stopped = True
                 self.runner.step(Stopping())
-            case link_events.LinkUp():
+            case broker_link.LinkUp():
                 self._on_connected(event)
-            case link_events.LinkDown():
+            case broker_link.LinkDown():
                 self._on_disconnected(event)
-            case link_events.Arrived(topic):
+            case broker_link.Arrived(topic):
                 parsed = parse_topic(topic)
                 if not any(service.receive(parsed, event) for service in self.services):
                     raise PeerError(f"nothing is expected on {topic}")
-            case link_events.Confirmed() | link_events.NotGranted():
+            case broker_link.Confirmed() | broker_link.NotGranted():
                 self.link.handle(event)
             case _:
                 for service in self.services:
@@ -103,7 +103,7 @@ class Agent:
         if not self.is_over:
             self._prepare_wait()
 
-    def _on_connected(self, up: link_events.LinkUp) -> None:
+    def _on_connected(self, up: broker_link.LinkUp) -> None:
         self.link.handle(up)
         log.info("connected")
         self._attempts = self._attempts.on_success()
@@ -112,7 +112,7 @@ class Agent:
         for service in self.services:
             service.on_connected(up, now)
 
-    def _on_disconnected(self, down: link_events.LinkDown) -> None:
+    def _on_disconnected(self, down: broker_link.LinkDown) -> None:
         self.link.handle(down)
         if not down.downgrade:
             self._attempts, message = self._attempts.on_failure(down)

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_client.agent import lazy_services
-from edge_client.agent.announcer import Announcer
+from edge_client.agent.announcer import Announcer, WorkTelemetry
 from edge_client.agent.eligibility.machine import GiveBack, Hold, ReportVerdict, Resume
 from edge_client.agent.eligibility.monitor import EligibilityMonitor
-from edge_client.agent.messenger import Messenger
 from edge_client.agent.presence import Presence
+from edge_client.agent.server_contact import Messenger
 from edge_client.agent.service import Service, Topic
 from edge_client.agent.session import events, machine
 from edge_client.agent.session.state import Session
@@ -17,14 +17,13 @@ from edge_client.agent.session_runner import DataWatch, SessionRunner
 from edge_client.agent.settings import AgentSettings
 from edge_client.agent.state_store import StateStore
 from edge_client.agent.task_context import TaskContext
-from edge_client.agent.telemetry import WorkTelemetry
 from edge_client.agent.veto import Veto, objection
 from edge_client.agent.worker import Housekeeping, Worker
 from edge_client.data.local import DataFeed, LocalData
 from edge_client.inference import installed_model
 from edge_client.security.task_verifier import TaskVerifier
 from edge_client.security.trusted_key import TrustedKey, make_untrusted_error
-from edge_client.transport.link_events import Arrived, Inbox
+from edge_client.transport.broker_link import Arrived, Inbox
 from edge_client.transport.mqtt_client import Link
 from schemas.errors import PeerError
 from schemas.messages import Acknowledgement, AnyMessage, DeliverTask, Refusal, Task, TrainTask

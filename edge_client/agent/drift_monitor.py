@@ -18,7 +18,8 @@ from edge_client.data.drift import (
     most_different,
 )
 from edge_client.data.local import LocalData
-from edge_client.data.tasks import conversion, metrics
+from edge_client.data.tasks import labels as conversion
+from edge_client.data.tasks import metrics
 from edge_client.inference.installed_model import served_model_path
 from schemas.errors import ConfigError
 from schemas.values import DriftFinding

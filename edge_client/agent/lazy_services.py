@@ -9,15 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from edge_client.agent.messenger import Messenger
 from edge_client.agent.offers.trial import Offer, Worked
 from edge_client.agent.remote.machine import Collected
+from edge_client.agent.server_contact import Messenger
 from edge_client.agent.service import Service, Topic
 from edge_client.agent.session.state import Session, SessionPhase
 from edge_client.agent.settings import AgentSettings
 from edge_client.agent.worker import DataChanged
 from edge_client.data.local import LocalData
-from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
+from edge_client.transport.broker_link import Arrived, Inbox, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
 from schemas import messages, topics, values
 from schemas.errors import PeerError

@@ -3,7 +3,7 @@
 from typing import Any
 
 from edge_client.agent.session.state import Session
-from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
+from edge_client.transport.broker_link import Arrived, LinkDown, LinkUp
 from schemas.topics import DeviceTopic, EnrolTopic, SharedTopic, SiteTopic, StateTopic
 
 Topic = DeviceTopic | SiteTopic | StateTopic | SharedTopic | EnrolTopic

@@ -10,19 +10,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from edge_client.agent.messenger import Messenger
+from edge_client.agent.announcer import WorkTelemetry
+from edge_client.agent.server_contact import Messenger
 from edge_client.agent.service import Service
 from edge_client.agent.session import events, machine
 from edge_client.agent.session.secure_participation import SecureParticipation
 from edge_client.agent.settings import AgentSettings
 from edge_client.agent.state_store import StateStore, keep_blob, keep_chunk
 from edge_client.agent.task_context import TaskContext
-from edge_client.agent.telemetry import WorkTelemetry
 from edge_client.agent.worker import DataChanged, Progress, Worker
 from edge_client.security.secure_aggregation.keys import ENTROPY_BYTES
 from edge_client.storage.blob_store import BlobStore
 from edge_client.system.logging.formatters import about
-from edge_client.transport import chunk_transfer, link_events
+from edge_client.transport import broker_link, chunk_transfer
 from edge_client.transport.object_store import http as over_http
 from edge_client.transport.object_store.http import HttpClient, TransferOutcome, http_client
 from edge_client.transport.object_store.http_transfers import (
@@ -46,7 +46,7 @@ class TransferThreads:
     Each reports `FetchEnded` or `PutEnded` to the inbox.
     """
 
-    def __init__(self, inbox: link_events.Inbox, store: BlobStore, web: HttpClient) -> None:
+    def __init__(self, inbox: broker_link.Inbox, store: BlobStore, web: HttpClient) -> None:
         self._inbox, self._store, self._web = inbox, store, web
         self._stopped = threading.Event()
         self._threads: dict[str, threading.Thread] = {}
@@ -107,7 +107,7 @@ class SessionRunner(Service):
         state_store: StateStore,
         messenger: Messenger,
         worker: Worker,
-        inbox: link_events.Inbox,
+        inbox: broker_link.Inbox,
         telemetry: WorkTelemetry,
     ) -> None:
         self._snapshot = state_store.load_snapshot()
@@ -126,14 +126,14 @@ class SessionRunner(Service):
         self._warned_of_little_data = False
 
     # --- what the agent reports ---
-    def on_connected(self, up: link_events.LinkUp, now: float) -> None:
+    def on_connected(self, up: broker_link.LinkUp, now: float) -> None:
         """Resume; the first time, with the state that an earlier process has left."""
         self.step(events.Connected())
         if not self._restored:
             self._restored = True
             self.step(events.SessionRestored(self._snapshot, self.stored_chunks(self._snapshot.task)))
 
-    def on_disconnected(self, down: link_events.LinkDown) -> None:
+    def on_disconnected(self, down: broker_link.LinkDown) -> None:
         self.step(events.Disconnected())
 
     def tick(self, now: float, session: machine.Session) -> None:
@@ -280,7 +280,7 @@ class DataWatch(Service):
         self._every_s = every_s or math.inf
         self._next = math.inf
 
-    def on_connected(self, up: link_events.LinkUp, now: float) -> None:
+    def on_connected(self, up: broker_link.LinkUp, now: float) -> None:
         self._next = min(self._next, now + self._every_s)
 
     def tick(self, now: float, session: machine.Session) -> None:

@@ -12,7 +12,7 @@ from edge_client.inference.providers.table import ANY_PROVIDER, ProviderSettings
 from edge_client.inference.quantization.selection import ALL, VariantSettings
 from edge_client.security.trusted_key import TrustedKey
 from edge_client.training import checkpoints, choice
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import BrokerAddress
 from schemas import messages, statistics, values
 from schemas.messages.tasks import GRAPH, STEP
 

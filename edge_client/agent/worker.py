@@ -19,7 +19,7 @@ from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.storage.atomic_files import DISK_FULL
 from edge_client.system.hardware.memory import memory
 from edge_client.system.process_memory import GivingBack, is_shortage
-from edge_client.transport.link_events import Inbox, LinkUp
+from edge_client.transport.broker_link import Inbox, LinkUp
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import DeliverTask, Task, Update, encode_message
 from schemas.values import Reason

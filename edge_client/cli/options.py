@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from edge_client.system.logging.setup import FORMAT_VARIABLE, FORMATS, LEVELS
 from edge_client.system.plain_text import say
-from schemas.bounds import MAX_SECONDS
-from schemas.errors import ConfigError
+from schemas.errors import MAX_SECONDS, ConfigError
 
 if TYPE_CHECKING:
     from edge_client.security.trusted_key import TrustedKey
-    from edge_client.transport.broker_address import BrokerAddress
+    from edge_client.transport.broker_link import BrokerAddress
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"
 
@@ -299,6 +298,6 @@ def read_trust_option(args: argparse.Namespace) -> "TrustedKey | None":
 
 def read_broker_option(args: argparse.Namespace) -> "BrokerAddress":
     """The broker that `--broker` names, with the files of `--ca`, `--cert` and `--key`."""
-    from edge_client.transport.broker_address import TlsFiles, parse_address
+    from edge_client.transport.broker_link import TlsFiles, parse_address
 
     return parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))

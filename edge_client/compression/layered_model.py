@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from edge_client.compression import downlink, zstd
-from edge_client.pruning.index_sets import IndexSet, as_slice, submodel_index_set, to_array
-from edge_client.pruning.lazy_slicing import read_rows
+from edge_client.pruning.index_sets import IndexSet, as_slice, read_rows, submodel_index_set, to_array
 from edge_client.storage.blob_store import BlobStore
 from schemas.errors import PeerError
 from schemas.messages import Task

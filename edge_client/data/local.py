@@ -102,7 +102,7 @@ def _unknown_classes(data: "LabelledData", task: messages.Task) -> str:
 
 def _for_task(data: "LabelledData", task: messages.Task) -> "LabelledData":
     """Inputs of the model's shape and columns, labels as indices into the task's classes, if it has some."""
-    from edge_client.data.tasks.conversion import in_task
+    from edge_client.data.tasks.labels import in_task
 
     names = task.preprocessing.class_names
     # Fitted first: what a resized picture is known by is the data that is the same for every task.

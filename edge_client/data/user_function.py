@@ -12,7 +12,7 @@ from edge_client.data.arrays import examples
 from edge_client.data.classes import are_numbers
 from edge_client.data.dataset import LabelledData
 from edge_client.data.validation import checked_images, checked_labels
-from edge_client.system import schemas_package, user_code
+from edge_client.system import user_code
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def read_function(request: "SourceRequest") -> LabelledData:
         raise
     except user_code.FAILS as error:
         # The user's own code may fail in any way.
-        why, clash = f"{named} failed with {failure_of(error)}", schemas_package.hidden_by_ours(error)
+        why, clash = f"{named} failed with {failure_of(error)}", user_code.hidden_by_ours(error)
         raise ConfigError(f"{why}{clash}", quoted="" if clash else repr(error)) from error
     return request.of(_examples(value, f"python:{request.argument}"), official="split" in given)
 

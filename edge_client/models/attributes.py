@@ -3,6 +3,7 @@
 Such values are in no state dict. They do not travel with a model, and stay what a forward pass made of them.
 """
 
+import contextlib
 import inspect
 import random
 import sys
@@ -13,6 +14,25 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+# The global random generators that a network may draw from: torch's, numpy's and Python's.
+
+
+@contextlib.contextmanager
+def seed_generators(seed: int, devices: Sequence[torch.device] = ()) -> Iterator[None]:
+    """Seed all generators inside, with those of CUDA `devices`, and restore them after."""
+    numpys, pythons = np.random.get_state(legacy=True), random.getstate()
+    with torch.random.fork_rng(devices=list(devices)):
+        # torch.manual_seed would store the seed, with the call stack, for each unused kind of device.
+        (torch.manual_seed if devices else torch.default_generator.manual_seed)(seed)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(numpys)
+            random.setstate(pythons)
+
 
 VALUES = (int, float, complex, str, bytes, type(None), np.generic, torch.dtype, torch.device)
 LISTS = (list, tuple, set, frozenset)

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
-from edge_client.models import modes, random_state, registry, zoo
-from edge_client.system.schemas_package import hidden_by_ours
-from edge_client.system.user_code import FAILS, users_function
+from edge_client.models import attributes, modes, registry, zoo
+from edge_client.system.user_code import FAILS, hidden_by_ours, users_function
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec
 
@@ -21,7 +20,7 @@ def build_model(spec: ModelSpec, *, seed: int = 0) -> nn.Module:
     Lazy layers get their shapes from one forward pass. Raises `ConfigError` for any failure of the factory.
     """
     factory = find_factory(spec.name, what=f"model {spec.name!r}")
-    with random_state.seed_generators(seed):
+    with attributes.seed_generators(seed):
         module = _call(factory, spec)
         if not isinstance(module, nn.Module):
             raise ConfigError(

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from edge_client.models import frozen_values
+from edge_client.models.attributes import seed_generators
 from edge_client.models.frozen_values import BatchSize, Frozen, NoSplit, Numbers, number_nodes
 from edge_client.models.modes import device_of, evaluating, frozen_parts
-from edge_client.models.random_state import seed_generators
 from edge_client.models.shape_tracer import ShapeTracer
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from edge_client.models.random_state import seed_generators
+from edge_client.models.attributes import seed_generators
 from schemas.errors import EdgeError
 
 Numbers = dict[Any, int]  # equal operations on equal values have the same one, in all graphs of a network

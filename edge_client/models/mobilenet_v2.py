@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from edge_client.models import shapes, zoo
+from edge_client.models import registry, zoo
 
 
 def mobilenet_v2(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -19,7 +19,7 @@ def mobilenet_v2_quarter(input_shape: tuple[int, ...], num_classes: int) -> nn.M
 
 
 def _of_width(width: float, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    colours = shapes.image_shape(input_shape)[0]
+    colours = registry.image_shape(input_shape)[0]
     from torchvision import models
 
     module: nn.Module = models.mobilenet_v2(weights=None, num_classes=num_classes, width_mult=width)

@@ -7,6 +7,35 @@ from dataclasses import dataclass, field
 from edge_client.system.plugins import Registry
 from schemas.errors import ConfigError, nearest
 
+# Checks of a factory's input shape.
+
+
+def image_shape(input_shape: tuple[int, ...], *, least: int = 1) -> tuple[int, int, int]:
+    """The colours, height and width of an image; `ValueError` unless both sides have `least` pixels."""
+    if len(input_shape) != 3 or min(input_shape[1:]) < least:
+        raise ValueError(f"expected images of (colours, height, width) with sides of {least} or more")
+    channels, height, width = input_shape
+    return channels, height, width
+
+
+# The inputs that a network was trained on; imports no torch.
+
+
+@dataclass(frozen=True)
+class InputRecord:
+    """What a weights file, or the library that publishes it, states of a network's pictures.
+
+    `size`: height and width in pixels. `mean` and `std`: one per colour, of pixels between 0 and 1; empty if
+    nothing is stated. `crop`: the share of a resized picture's side that is cut out of its middle, between 0
+    and 1. `interpolation`: how a picture is resized, "bilinear" or "bicubic".
+    """
+
+    size: tuple[int, int] | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    crop: float | None = None
+    interpolation: str | None = None
+
 
 @dataclass(frozen=True)
 class ModelEntry:
@@ -44,7 +73,7 @@ MODELS: Registry[ModelEntry] = Registry(
     "network",
     {
         "two-nn": ModelEntry(
-            factory="edge_client.models.two_nn:TwoNN",
+            factory="edge_client.models.cnn:TwoNN",
             summary="two 5x5 convolutions and a hidden layer, 1.7M parameters (ATTENDING, table 5)",
             targets=("conv2",),
             pictures=True,

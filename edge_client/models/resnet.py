@@ -16,7 +16,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from edge_client.models.shapes import image_shape
+from edge_client.models.registry import image_shape
 
 GROUP = 2  # channels of a group of group normalisation
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from edge_client.models import inputs, registry, shapes
+from edge_client.models import registry
 from schemas.errors import ConfigError, near
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def find_factory(name: str, *, what: str) -> Factory:
     return lambda input_shape, num_classes: library.build(network, input_shape, num_classes)
 
 
-def input_record(name: str) -> inputs.InputRecord:
+def input_record(name: str) -> registry.InputRecord:
     """The inputs of the weights `LIBRARY:NETWORK` or `LIBRARY:NETWORK.WEIGHTS`, as the library states them.
 
     Without `.WEIGHTS` they are those of its default weights. Raises `ConfigError` for an unknown name.
@@ -71,7 +71,7 @@ class Library:
     package: str
     list_names: Callable[[], Collection[str]]
     build: Callable[[str, tuple[int, ...], int], "nn.Module"]
-    read_inputs: Callable[[str, str], inputs.InputRecord]
+    read_inputs: Callable[[str, str], registry.InputRecord]
 
 
 def _find(name: str, network: str) -> tuple[Library, str]:
@@ -106,7 +106,7 @@ _OPTIONS = {"googlenet": _WITHOUT_AUXILIARY, "inception_v3": _WITHOUT_AUXILIARY}
 def _build_torchvision(network: str, input_shape: tuple[int, ...], num_classes: int) -> "nn.Module":
     from torchvision import models
 
-    colours, height, width = shapes.image_shape(input_shape)
+    colours, height, width = registry.image_shape(input_shape)
     options = dict(_OPTIONS.get(network, {}))
     if network.startswith("vit_"):
         if height != width:
@@ -116,7 +116,7 @@ def _build_torchvision(network: str, input_shape: tuple[int, ...], num_classes: 
     return module if colours == 3 else with_colours(module, colours)
 
 
-def _read_torchvision(network: str, weights: str) -> inputs.InputRecord:
+def _read_torchvision(network: str, weights: str) -> registry.InputRecord:
     from torchvision import models
 
     known = models.get_model_weights(network)
@@ -126,7 +126,7 @@ def _read_torchvision(network: str, weights: str) -> inputs.InputRecord:
         raise ConfigError(f"torchvision has no weights '{weights}' of '{network}'{hint}")
     made = (known[weights] if weights else known.DEFAULT).transforms()
     (crop,), (resized,) = made.crop_size, made.resize_size
-    return inputs.InputRecord(
+    return registry.InputRecord(
         size=(crop, crop),
         mean=tuple(made.mean),
         std=tuple(made.std),
@@ -145,7 +145,7 @@ def _list_timm() -> Collection[str]:
 def _build_timm(network: str, input_shape: tuple[int, ...], num_classes: int) -> "nn.Module":
     import timm
 
-    colours, *size = shapes.image_shape(input_shape)
+    colours, *size = registry.image_shape(input_shape)
     record = timm.get_pretrained_cfg(network)
     # The others take pictures of any size, and do not know the option.
     options: dict[str, Any] = (
@@ -157,7 +157,7 @@ def _build_timm(network: str, input_shape: tuple[int, ...], num_classes: int) ->
     return module
 
 
-def _read_timm(network: str, weights: str) -> inputs.InputRecord:
+def _read_timm(network: str, weights: str) -> registry.InputRecord:
     import timm
 
     try:
@@ -165,9 +165,9 @@ def _read_timm(network: str, weights: str) -> inputs.InputRecord:
     except RuntimeError as error:
         raise ConfigError(f"timm has no weights '{weights}' of '{network}'") from error
     if record is None:
-        return inputs.InputRecord()
+        return registry.InputRecord()
     _, height, width = record.input_size
-    return inputs.InputRecord(
+    return registry.InputRecord(
         size=(height, width),
         mean=tuple(record.mean),
         std=tuple(record.std),

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from edge_client.pruning import lazy_slicing, slicing
+from edge_client.pruning import index_sets, slicing
 from edge_client.pruning.channel_selection import group_scores, personal_spec, prefix_spec
 from schemas.messages import TrainTask, tasks
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -103,7 +103,7 @@ class Answer:
 
 def in_sub_model(groups: Groups, spec: SubModelSpec, channel_map: ChannelMap) -> Groups:
     """Slice the parameters' arrays to `spec` when read; raises `InvariantError` for a wrong shape."""
-    return {group: lazy_slicing.LazySlice(arrays, spec, channel_map) for group, arrays in groups.items()}
+    return {group: index_sets.LazySlice(arrays, spec, channel_map) for group, arrays in groups.items()}
 
 
 def in_global(groups: Groups, before: Groups, spec: SubModelSpec, channel_map: ChannelMap) -> Groups:

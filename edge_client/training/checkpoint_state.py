@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from edge_client.models.modes import device_of
 from edge_client.training.checkpoints import UnfitCheckpoint
-from edge_client.training.objectives.objective import LocalObjective
+from edge_client.training.objectives.base import LocalObjective
 from edge_client.training.optimizers import Optimizer
 
 

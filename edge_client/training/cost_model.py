@@ -27,7 +27,7 @@ from torch.nn import functional
 from edge_client.compression.low_rank import factor_size
 from edge_client.models.modes import evaluating, training_only
 from edge_client.pruning.surgery import count_macs
-from edge_client.training.optimizer_names import kept_per_number
+from edge_client.training.epochs import kept_per_number
 from schemas.strategy import Adapters, TrainingSettings
 from schemas.values import TRAINING_PASSES
 

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from edge_client.data.dataset import LabelledData
+from edge_client.models.attributes import seed_generators
 from edge_client.models.modes import device_of, evaluating, smallest_batch, training_only
-from edge_client.models.random_state import seed_generators
-from edge_client.training import checkpoints, epochs, optimizer_names, results, shared_forward, step_capture
+from edge_client.training import checkpoints, epochs, results, shared_forward, step_capture
 from edge_client.training.checkpoint_state import restore, state_of
 from edge_client.training.features import Features
 from edge_client.training.losses import loss_of
 from edge_client.training.low_rank import make_low_rank
 from edge_client.training.memory_format import channels_innermost
-from edge_client.training.objectives.objective import Batch, Run, TrainingContext
+from edge_client.training.objectives.base import Batch, Run, TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.optimizers import OPTIMIZERS
 from edge_client.training.switched_steps import SwitchedSteps
@@ -98,7 +98,7 @@ class Training:
         adapters: Adapters | None,
     ) -> None:
         self._progress = epochs.EpochProgress()
-        optimizer_names.check_optimizer(plan.optimizer)
+        epochs.check_optimizer(plan.optimizer)
         self._trained, self._smallest = trained, smallest_batch(module, trained)
         if plan.batch_size < self._smallest:
             raise ConfigError("batch-size 1 cannot train a model with batch normalisation: use 2 or more")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from edge_client.compression.low_rank import Factors, draw_factors
-from edge_client.training.objectives.objective import LocalObjective, TrainingContext
+from edge_client.training.objectives.base import LocalObjective, TrainingContext
 from schemas.strategy import Adapters
 
 

@@ -13,8 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, fx, nn
 
-from edge_client.models.attributes import users_parts
-from edge_client.models.random_state import seed_generators
+from edge_client.models.attributes import seed_generators, users_parts
 
 PROBES = 2  # examples of a trial, since batch normalisation needs two
 

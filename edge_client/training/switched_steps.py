@@ -6,7 +6,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from edge_client.training import losses, shared_forward, step_capture
-from edge_client.training.objectives.objective import LocalObjective, StepNetwork
+from edge_client.training.objectives.base import LocalObjective, StepNetwork
 from edge_client.training.optimizers import Optimizer
 
 

@@ -22,7 +22,7 @@ from edge_client.pruning.submodel_cache import SubModelCache
 from edge_client.pruning.surgery import trained_since
 from edge_client.system.hardware.memory import Memory, memory
 from edge_client.system.process_memory import give_back
-from edge_client.training import cost_model, optimizer_names, results, step_capture, trainer
+from edge_client.training import cost_model, epochs, results, step_capture, trainer
 from edge_client.training.evaluation import evaluate, logits
 from edge_client.training.feature_cache import FeatureCache
 from edge_client.training.features import Features, features_of, split_for
@@ -100,7 +100,7 @@ class OwnTraining:
 
     def check(self, task: messages.TrainTask) -> None:
         with trainer.decline_unknown():
-            optimizer_names.check_optimizer(task.training.optimizer)
+            epochs.check_optimizer(task.training.optimizer)
             build_objectives(task.training.objectives)
 
     def train(self, job: ModuleJob) -> results.TrainingResult:

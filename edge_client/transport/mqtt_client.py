@@ -18,8 +18,8 @@ from paho.mqtt.enums import MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
-from edge_client.transport import link_events, message_parts, paho_client, tls
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport import broker_link, message_parts, paho_client, tls
+from edge_client.transport.broker_link import BrokerAddress
 from schemas.errors import ConfigError
 from schemas.tensors.chunks import CHUNK_HEADER_BYTES
 
@@ -54,7 +54,7 @@ class Link:
     def __init__(
         self,
         address: BrokerAddress,
-        inbox: link_events.Inbox,
+        inbox: broker_link.Inbox,
         *,
         client_id: str,
         filters: Sequence[str],
@@ -161,13 +161,13 @@ class Link:
         self._outbox.add_chunk(key, topic, read)
         self._outbox.send_chunks(self.client)
 
-    def handle(self, event: link_events.LinkEvent) -> None:
+    def handle(self, event: broker_link.LinkEvent) -> None:
         """React to an event of this link, in the owner's thread."""
         match event:
-            case link_events.Confirmed(mid):
+            case broker_link.Confirmed(mid):
                 self._outbox.confirm(mid)
                 self._outbox.send_chunks(self.client)
-            case link_events.LinkUp(_, max_packet):
+            case broker_link.LinkUp(_, max_packet):
                 self._outbox.on_reconnected()
                 if max_packet is not None and self._outbox.largest > max_packet:
                     log.warning(
@@ -176,10 +176,10 @@ class Link:
                     self._start_over()
                     return
                 self._outbox.send_chunks(self.client)
-            case link_events.LinkDown(downgrade=True) if self.version is MQTTProtocolVersion.MQTTv5:
+            case broker_link.LinkDown(downgrade=True) if self.version is MQTTProtocolVersion.MQTTv5:
                 self.version = MQTTProtocolVersion.MQTTv311
                 self._start_over()
-            case link_events.LinkDown(silent=True, downgrade=False) if (
+            case broker_link.LinkDown(silent=True, downgrade=False) if (
                 self.version is MQTTProtocolVersion.MQTTv311
             ):
                 # It may have been about to start: 3.1.1 must have an answer to stay.
@@ -237,7 +237,7 @@ class Link:
             downgrade = client.protocol is MQTTProtocolVersion.MQTTv5 and reason.value == UNSUPPORTED_PROTOCOL
             lasting = reason.value in REFUSED_FOR_GOOD and not downgrade
             self._inbox.put(
-                link_events.LinkDown(f"the broker refused: {reason}", downgrade=downgrade, lasting=lasting)
+                broker_link.LinkDown(f"the broker refused: {reason}", downgrade=downgrade, lasting=lasting)
             )
             return
         _spread_reconnects(client, self.longest_delay_s)
@@ -247,14 +247,14 @@ class Link:
             client.subscribe(topic_filter, qos=1)
         for topic in self._listened:
             client.subscribe(topic, qos=0)
-        self._inbox.put(link_events.LinkUp(self._session, getattr(properties, "MaximumPacketSize", None)))
+        self._inbox.put(broker_link.LinkUp(self._session, getattr(properties, "MaximumPacketSize", None)))
 
     def _on_connect_fail(self, client: mqtt.Client, userdata: Any) -> None:
         self._quick = 0
         error = sys.exc_info()[1]
         why = tls.explain(error, self._address)
         reason = f"the broker cannot be reached: {why}" if why else "the broker cannot be reached"
-        self._inbox.put(link_events.LinkDown(reason, lasting=tls.is_lasting(error)))
+        self._inbox.put(broker_link.LinkDown(reason, lasting=tls.is_lasting(error)))
 
     def _on_disconnect(
         self, client: mqtt.Client, userdata: Any, flags: Any, reason: Any, properties: Any
@@ -275,7 +275,7 @@ class Link:
         downgrade = silent and client.protocol is MQTTProtocolVersion.MQTTv5
         why = "it does not answer MQTT 5: trying 3.1.1" if downgrade else why or str(reason)
         self._inbox.put(
-            link_events.LinkDown(
+            broker_link.LinkDown(
                 why, downgrade=downgrade, lasting=lasting, taken_over=taken_over, silent=silent
             )
         )
@@ -300,7 +300,7 @@ class Link:
         try:
             whole = self._parts.take(message.topic, bytes(message.payload))
             if whole is not None:
-                self._inbox.put(link_events.Arrived(message.topic, whole, bool(message.retain)))
+                self._inbox.put(broker_link.Arrived(message.topic, whole, bool(message.retain)))
         except UnicodeDecodeError:
             self.dropped += 1
 
@@ -309,12 +309,12 @@ class Link:
     ) -> None:
         for reason in reasons:
             if reason.is_failure:
-                self._inbox.put(link_events.NotGranted(reason.value, str(reason)))
+                self._inbox.put(broker_link.NotGranted(reason.value, str(reason)))
         if self._reports_subscribed:
-            self._inbox.put(link_events.Subscribed())
+            self._inbox.put(broker_link.Subscribed())
 
     def _on_publish(self, client: mqtt.Client, userdata: Any, mid: int, reason: Any, properties: Any) -> None:
-        self._inbox.put(link_events.Confirmed(mid))
+        self._inbox.put(broker_link.Confirmed(mid))
 
 
 class _ErrorLogger(logging.Logger):

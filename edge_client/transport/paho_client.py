@@ -10,8 +10,8 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from edge_client.transport import link_events, packet_size
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport import broker_link, packet_size
+from edge_client.transport.broker_link import BrokerAddress
 from schemas.errors import ConfigError
 from schemas.tensors.chunks import CHUNK_SIZES
 
@@ -31,7 +31,7 @@ class ConnectionAttempts:
         """Reset the count after a connection."""
         return replace(self, failures=0)
 
-    def on_failure(self, down: link_events.LinkDown) -> "tuple[ConnectionAttempts, str]":
+    def on_failure(self, down: broker_link.LinkDown) -> "tuple[ConnectionAttempts, str]":
         """Count a failure and return the message for the user; `ConfigError` if no retry can succeed."""
         counted = replace(self, failures=self.failures + 1)
         message = f"no connection to {self.address}: {down.reason}"

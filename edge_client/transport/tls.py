@@ -3,7 +3,7 @@
 import logging
 import ssl
 
-from edge_client.transport.broker_address import BrokerAddress, TlsFiles
+from edge_client.transport.broker_link import BrokerAddress, TlsFiles
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)

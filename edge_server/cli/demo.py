@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from edge_client.data.sources import part_of
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import BrokerAddress
 from edge_server.config.config import Config
 from edge_server.coordinator.launch import serve
 from edge_server.observability.snapshot import Watcher

@@ -3,7 +3,7 @@
 from typing import Any, get_args
 
 from edge_client.data.shapes import in_words
-from edge_client.models.inputs import InputRecord
+from edge_client.models.registry import InputRecord
 from edge_server.config.config import Config
 from edge_server.config.scaling import scaled_by
 from edge_server.config.sections import DataSettings

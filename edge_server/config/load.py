@@ -31,8 +31,8 @@ def read_table(source: str) -> Mapping[str, Any]:
 
 def check_config(table: Mapping[str, Any], source: str) -> Config:
     """Check a parsed file; `ConfigError` names file, key, reason and remedy."""
+    from edge_client.training.epochs import check_optimizer
     from edge_client.training.objectives.registry import build_objectives
-    from edge_client.training.optimizer_names import check_optimizer
     from edge_server.config.checks.combinations import problems
 
     try:

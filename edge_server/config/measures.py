@@ -3,8 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from schemas.bounds import MAX_SECONDS
-from schemas.errors import ConfigError
+from schemas.errors import MAX_SECONDS, ConfigError
 
 _QUANTITY = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z°%]*)\s*\Z")
 SECONDS = {

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, StringConstraints, model_validator
 
-from edge_client.transport.broker_address import is_loopback
+from edge_client.transport.broker_link import is_loopback
 from schemas.base import Name, Settings
 from schemas.values import Seconds
 

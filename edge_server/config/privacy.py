@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from edge_server.strategy.privacy.mechanism import Gaussian
 from schemas.base import Settings
-from schemas.bounds import MAX_SECONDS
+from schemas.errors import MAX_SECONDS
 from schemas.security.secure_aggregation import MIN_HOLDERS
 
 

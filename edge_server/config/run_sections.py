@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from edge_server.config.board_profiles import profile
 from edge_server.strategy.weighting.claims import Claims
-from schemas import bounds, selectors
+from schemas import errors, selectors
 from schemas.base import Name, Settings
 from schemas.errors import ConfigError, nearest
 from schemas.values import (
@@ -51,7 +51,7 @@ class FederationSettings(Settings):
     """Rounds that follow each other at the beginning, at least, since a new model needs more of them than a
     trained one that meets new data. They end with an opening; 0 is one opening.
     """
-    every_s: float = Field(default=3600.0, gt=0, le=bounds.MAX_SECONDS)
+    every_s: float = Field(default=3600.0, gt=0, le=errors.MAX_SECONDS)
     """Seconds from a round to the next, for when = "every-s"."""
     new_examples: int = Field(default=100, ge=1)
     """New examples of all devices together that open rounds, for when = "new-data"."""
@@ -135,9 +135,9 @@ class ClientSettings(Settings):
     quorum: float = Field(default=0.5, ge=0, le=1)
     """Share of the selected devices whose updates a round needs; with fewer it is abandoned and planned
     again."""
-    deadline_s: float = Field(default=600.0, gt=0, le=bounds.MAX_SECONDS)
+    deadline_s: float = Field(default=600.0, gt=0, le=errors.MAX_SECONDS)
     """Seconds until a round closes with the updates that it has."""
-    rejoin_s: float = Field(default=15.0, ge=0, le=bounds.MAX_SECONDS)
+    rejoin_s: float = Field(default=15.0, ge=0, le=errors.MAX_SECONDS)
     """Seconds that a round waits for a device that lost its connection."""
     uploads_at_once: int = Field(default=32, ge=1)
     """Uploads that run at the same time; four times as many whole updates may wait for their checks."""
@@ -287,7 +287,7 @@ class SimulationSettings(Settings):
     arrives_s: Mapping[int, Seconds] = Field(default_factory=dict)
     """Virtual seconds at which devices get their examples of a class, by its number from 0, for instance
     { 8 = 3600, 9 = 7200 }; all others are there from the start."""
-    until_s: float | None = Field(default=None, gt=0, le=bounds.MAX_SECONDS)
+    until_s: float | None = Field(default=None, gt=0, le=errors.MAX_SECONDS)
     """Virtual seconds after which the run has finished; needed if it has no last round."""
 
     def labels_of(self, index: int) -> dict[str, str]:

@@ -13,7 +13,8 @@ from edge_client.data.classes import complete_names, remark_on_gaps, remark_on_n
 from edge_client.data.columns import completed_by, features_of, in_columns
 from edge_client.data.dataset import LabelledData, sample
 from edge_client.data.pictures.scale import scale_misfit
-from edge_client.data.tasks import conversion, registry
+from edge_client.data.tasks import labels as conversion
+from edge_client.data.tasks import registry
 from edge_client.data.tasks.labels import with_labels
 from edge_client.models.registry import entry
 from edge_server.config.config import Config

@@ -74,7 +74,7 @@ class EarlyGraphs:
 
     def _is_cached(self) -> bool:
         """Whether this machine has exported such a network before."""
-        from edge_client.inference.export.graph_cache import known_graphs
+        from edge_client.inference.export.graph_export import known_graphs
 
         model = self._model
         module = model.network.sub_model(model.state.params, SubModelSpec())

@@ -19,7 +19,7 @@ from edge_client.data.classes import list_names, numbers
 from edge_client.data.columns import column_misfit
 from edge_client.data.tasks.registry import learning_task
 from edge_client.models.header import header_of
-from edge_client.models.inputs import InputRecord
+from edge_client.models.registry import InputRecord
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
 from edge_server.coordinator.pretrained.file_inputs import record_of

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edge_client.transport.link_events import Inbox
+from edge_client.transport.broker_link import Inbox
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.round_record import RoundFigures, closed_event
 from edge_server.rounds.events import (

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from edge_client.models.inputs import InputRecord
-from edge_client.models.registry import is_library_network
+from edge_client.models.registry import InputRecord, is_library_network
 from edge_client.models.zoo import input_record
 from edge_server.config import inputs, load
 from edge_server.config.config import Config

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED, SUSPENDED
 from edge_client.system.plain_text import say
 from edge_client.system.process_memory import lasting_objects
-from edge_client.transport.broker_address import BrokerAddress, TlsFiles, is_loopback, parse_address
+from edge_client.transport.broker_link import BrokerAddress, TlsFiles, is_loopback, parse_address
 from edge_server.config.config import Config
 from edge_server.coordinator.reception import Reception, open_reception
 from edge_server.coordinator.round_rules import make_rules

@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.link_events import Arrived, Inbox
+from edge_client.transport.broker_link import Arrived, BrokerAddress, Inbox
 from edge_server.config.config import Config
 from edge_server.rounds.fleet import OwnLabels
 from edge_server.storage.inventory.inventory import Inventory

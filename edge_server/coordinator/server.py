@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from edge_client.system.watchdog import watchdog_of
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import Arrived, BrokerAddress, Confirmed, LinkDown, LinkEvent, LinkUp
 from edge_client.transport.event_loop import EventLoop
-from edge_client.transport.link_events import Arrived, Confirmed, LinkDown, LinkEvent, LinkUp
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.intake import Intake
 from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs, RoundRecorded

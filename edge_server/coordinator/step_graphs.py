@@ -13,12 +13,12 @@ import numpy as np
 from torch import Tensor, nn
 
 from edge_client.data.tasks.registry import learning_task
-from edge_client.inference.export.graph_cache import graphs_folder
+from edge_client.inference.export.graph_export import graphs_folder
 from edge_client.models import attributes, fixed_state, frozen_part
 from edge_client.pruning import slicing, surgery
 from edge_client.storage.atomic_files import write_synced
 from edge_client.training.losses import Loss, loss_of
-from edge_client.training.step_graphs.drawing.version import drawing_version
+from edge_client.training.step_graphs.drawing.export import drawing_version
 from edge_client.training.step_graphs.running.objectives.registry import (
     DRAWN_INSIDE,
     sums_gram,
@@ -63,7 +63,7 @@ class StepGraphs:
         `widths` are the channels of smaller sub-models as `{number}/{group}` (`groups.widths`). The model of
         a device's own has a graph without what objectives of the shared one change inside.
         """
-        from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
+        from edge_client.training.step_graphs.drawing.export import DrawingRefused
 
         if why := why_unsupported(objectives):
             raise DrawingRefused(why)
@@ -127,7 +127,7 @@ class StepGraphs:
 
     def scoring(self, params: Arrays, spec: SubModelSpec, objective: Component) -> bytes:
         """The graph with which a device scores channels; raises `DrawingRefused` with the reason."""
-        from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
+        from edge_client.training.step_graphs.drawing.export import DrawingRefused
 
         if why := why_unsupported((objective,)):
             raise DrawingRefused(why)
@@ -229,7 +229,7 @@ def layer_sources(module: nn.Module, loss: Loss) -> list[str]:
 
 # Step graphs on disk, by the digest of all that they depend on; a damaged file counts as none.
 #
-# They lie next to drawn networks (`edge_client.inference.export.graph_cache`), and are not compared with
+# They lie next to drawn networks (`edge_client.inference.export.graph_export`), and are not compared with
 # torch again. A file has the sha256 of its graph, then the graph.
 
 DIGEST_BYTES = 32

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from edge_client.system.watchdog import watchdog_of
+from edge_client.transport.broker_link import Arrived, Inbox, LinkDown, LinkUp, TaggedInbox
 from edge_client.transport.event_loop import EventLoop, Stop, call_part
-from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp, TaggedInbox
 from edge_server.fleet.alerts.alert_keeper import AlertKeeper
 from edge_server.fleet.diagnostics.remote_part import RemotePart
 from edge_server.fleet.part import Heard, Part, ServiceContext

@@ -4,8 +4,7 @@ import os
 from collections.abc import Callable, Iterable
 
 from edge_client.transport import packet_size
-from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkEvent, LinkUp
+from edge_client.transport.broker_link import Arrived, BrokerAddress, Inbox, LinkDown, LinkEvent, LinkUp
 from edge_client.transport.mqtt_client import Link, Will
 from schemas.errors import PeerError
 from schemas.topics import DeviceTopic, Role, SiteTopic, echo_topic, parse_topic

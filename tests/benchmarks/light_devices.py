@@ -14,7 +14,7 @@ from edge_client.agent.session.events import WorkDone
 from edge_client.agent.worker import Worker
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from schemas.messages import Task
 from schemas.tensors.chunks import BlobRef
 from schemas.values import CapabilityProfile

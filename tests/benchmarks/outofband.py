@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from edge_client.storage.blob_store import BlobStore
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.cli.demo import end_device
 from edge_server.config.config import Config
 from edge_server.config.load import load_config

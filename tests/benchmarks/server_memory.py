@@ -29,7 +29,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.pruning.lazy_slicing import LazySlice
+from edge_client.pruning.index_sets import LazySlice
 from edge_server.strategy.aggregation.array_stores import FileArrays, store_arrays
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.closing import close_round

@@ -24,7 +24,7 @@ from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
 from edge_client.transport import chunk_transfer
-from edge_client.transport.broker_address import BrokerAddress, parse_address
+from edge_client.transport.broker_link import BrokerAddress, parse_address
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.coordinator.assembly import assemble

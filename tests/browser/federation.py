@@ -11,7 +11,7 @@ from edge_client.agent.agent import Agent, AgentSettings
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
-from edge_client.transport.broker_address import BrokerAddress, parse_address
+from edge_client.transport.broker_link import BrokerAddress, parse_address
 from edge_server.transport.broker.launch import find_mosquitto, running_broker
 from schemas.values import CapabilityProfile
 from tests.forked import ForkedCommand, start_forked

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.config.config import Config
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.transport.broker.launch import running_broker

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from edge_client.storage.blob_store import BlobStore
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import open_run
 from edge_server.fleet.backup.chain import Chain

@@ -15,7 +15,7 @@ from onnxruntime import InferenceSession
 from torch import nn
 
 from edge_client.data.dataset import make_labelled_data
-from edge_client.data.tasks.conversion import in_task
+from edge_client.data.tasks.labels import in_task
 from edge_client.data.tasks.learning_task import Answers
 from edge_client.data.tasks.metrics import losses_of
 from edge_client.data.tasks.registry import learning_task

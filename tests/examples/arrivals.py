@@ -18,7 +18,7 @@ from edge_client.agent.drift_monitor import DriftMonitor
 from edge_client.agent.local_source import DataChoice, LocalSource
 from edge_client.data.dataset import LabelledData, sample
 from edge_client.data.sources import load_source
-from edge_client.transport.broker_address import BrokerAddress, parse_address
+from edge_client.transport.broker_link import BrokerAddress, parse_address
 from edge_server.config.load import load_config
 from edge_server.observability.snapshot import Snapshot
 from edge_server.simulation.simulator import simulate

@@ -10,7 +10,7 @@ import numpy as np
 from edge_client.data.dataset import LabelledData
 from edge_client.data.shapes import fit_images
 from edge_client.data.sources import load_source
-from edge_client.data.tasks.conversion import in_task
+from edge_client.data.tasks.labels import in_task
 from edge_client.inference.onnx_model import LoadedModel, load_model
 from edge_client.inference.queries import read_input
 from edge_client.inference.service.requests import read_request

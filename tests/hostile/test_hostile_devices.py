@@ -19,7 +19,7 @@ from edge_client.agent.agent import Agent, AgentSettings
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout, parse_partition, share
 from edge_client.data.sources import load_source
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.transport.broker.launch import running_broker
 from schemas.values import CapabilityProfile
 from tests.forked import ForkedCommand, start_forked

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edge_client.transport.broker_address import BrokerAddress, parse_address
+from edge_client.transport.broker_link import BrokerAddress, parse_address
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.coordinator.assembly import assemble

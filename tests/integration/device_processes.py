@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import BrokerAddress
 from edge_server.cli.demo import device_name, device_words
 from edge_server.config.config import Config
 from tests.forked import ForkedCommand, start_forked

@@ -9,7 +9,7 @@ from edge_client.agent.agent import Agent, AgentSettings
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout, parse_partition, share
 from edge_client.data.sources import load_source
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import BrokerAddress
 from edge_server.cli.demo import device_name
 from edge_server.config.config import Config
 from schemas.values import CapabilityProfile

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.standby.writing_right import Suspended
 from edge_server.fleet.backup.chain import Chain

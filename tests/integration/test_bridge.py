@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import BrokerAddress
 from tests.edge_client.cli.doctor.test_broker import mosquitto
 from tests.integration.conftest import DEADLINE_S, ONE_BROKER, demo_config
 from tests.integration.device_threads import devices

@@ -15,7 +15,7 @@ from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
 from edge_client.inference.onnx_model import load_model
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import BrokerAddress
 from edge_server.config.load import load_config
 from edge_server.observability.dashboard.run_reader import newest_version
 from edge_server.observability.device_totals import read_device_totals

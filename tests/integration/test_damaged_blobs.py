@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.config.config import Config
 from edge_server.coordinator.planner import Planner
 from edge_server.coordinator.replay import ReplayVerdict, replay

@@ -8,7 +8,7 @@ import pytest
 
 from edge_client.inference.installed_model import served_model_path, slots
 from edge_client.inference.onnx_model import load_model
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import BrokerAddress
 from edge_server.cli.demo import device_name
 from edge_server.coordinator.launch import serve
 from edge_server.releases.registry.registry import Registry

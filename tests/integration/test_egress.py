@@ -11,7 +11,7 @@ import pytest
 from edge_client.agent.agent import Agent, AgentSettings
 from edge_client.data.dataset import LabelledData
 from edge_client.data.local import LocalData
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.transport.broker.launch import RunningBroker

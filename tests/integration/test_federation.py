@@ -19,7 +19,7 @@ import pytest
 from edge_client.agent import task_runner
 from edge_client.agent.task_context import TaskContext
 from edge_client.inference.onnx_model import load_model
-from edge_client.transport.broker_address import BrokerAddress, parse_address
+from edge_client.transport.broker_link import BrokerAddress, parse_address
 from edge_server.cli.demo import device_name
 from edge_server.config.config import Config
 from edge_server.observability.report.report import write_report

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.cli.main import main
 from edge_server.coordinator.launch import serve
 from edge_server.releases.registry.registry import Registry

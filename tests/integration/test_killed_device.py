@@ -18,7 +18,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_client.storage.state_file import read_plain
 from edge_client.transport import chunk_transfer
-from edge_client.transport.broker_address import BrokerAddress, parse_address
+from edge_client.transport.broker_link import BrokerAddress, parse_address
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.transport.broker.launch import find_mosquitto, running_broker

@@ -8,8 +8,7 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.link_events import LinkUp
+from edge_client.transport.broker_link import BrokerAddress, LinkUp
 from schemas.messages import BlobRequest, Refusal, decode_message, encode_message
 from schemas.values import Reason
 from tests.integration.conftest import DEADLINE_S, ONE_BROKER, demo_config

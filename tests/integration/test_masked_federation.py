@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.cli.demo import device_name, start_device
 from edge_server.security.secure_aggregation.protocol import Stage
 from edge_server.transport.broker.launch import running_broker

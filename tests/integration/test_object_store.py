@@ -13,7 +13,7 @@ from edge_client.agent.agent import Agent, AgentSettings
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import BrokerAddress
 from edge_client.transport.object_store import http
 from edge_server.config.config import Config
 from edge_server.config.load import load_config

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from edge_client.transport.broker_address import BrokerAddress, parse_address
+from edge_client.transport.broker_link import BrokerAddress, parse_address
 from edge_server.config.config import Config
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.replay import ReplayVerdict, replay

@@ -10,7 +10,7 @@ from paho.mqtt.enums import MQTTProtocolVersion
 
 from edge_client.agent.announcer import Announcer
 from edge_client.transport import mqtt_client
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import BrokerAddress
 from edge_server.cli.demo import device_name
 from schemas.errors import ConfigError
 from tests.integration.conftest import DEADLINE_S, demo_config

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import BrokerAddress
 from edge_server.config.config import Config
 from edge_server.coordinator.aggregator import Aggregator
 from tests.integration.conftest import Run, demo_config

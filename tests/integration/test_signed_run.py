@@ -11,7 +11,7 @@ import pytest
 from edge_client.inference.model_slots import Slots
 from edge_client.inference.onnx_model import load_model
 from edge_client.security.trusted_key import read_trusted_key
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.coordinator.launch import serve
 from edge_server.releases.registry.registry import Registry
 from edge_server.security.signing_key import load_or_make_signing_key

@@ -16,7 +16,7 @@ from edge_client.agent.agent import Agent, AgentSettings
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout, parse_partition, share
 from edge_client.data.sources import load_source
-from edge_client.transport.broker_address import BrokerAddress, parse_address
+from edge_client.transport.broker_link import BrokerAddress, parse_address
 from edge_server.config.config import Config
 from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.storage.journal_reader import JournalReader

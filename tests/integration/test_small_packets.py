@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge_client.cli.main import main as client
-from edge_client.transport.broker_address import BrokerAddress, parse_address
+from edge_client.transport.broker_link import BrokerAddress, parse_address
 from schemas.errors import ConfigError
 from tests.edge_client.cli.doctor.test_broker import mosquitto
 from tests.edge_server.security.identity.conftest import _await_port, free_ports

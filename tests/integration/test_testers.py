@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.coordinator.jobs import Jobs
 from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.round_record import fields_of_test

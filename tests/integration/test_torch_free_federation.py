@@ -15,7 +15,7 @@ import pytest
 from edge_client.inference.export.onnx import find_graph
 from edge_client.inference.onnx_model import load_model
 from edge_client.models.build import build_model
-from edge_client.transport.broker_address import BrokerAddress, parse_address
+from edge_client.transport.broker_link import BrokerAddress, parse_address
 from edge_server.cli.demo import device_name, end_device
 from edge_server.config.config import Config
 from edge_server.storage.records import Summary

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import BrokerAddress
 from edge_server.transport.broker.launch import RunningBroker
 from tests.integration.conftest import DEADLINE_S, ONE_BROKER, Command, demo_config
 from tests.integration.device_threads import devices

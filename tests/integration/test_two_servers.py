@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import BrokerAddress
 from edge_server.config.config import Config
 from edge_server.coordinator import launch
 from edge_server.coordinator.standby.writing_right import lease_of

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from edge_client.inference.export.filled import make_probes
 from edge_client.inference.export.graph_export import draw_graph
 from edge_client.inference.export.metadata import ExportRefused
 from edge_client.inference.export.onnx import export_onnx
-from edge_client.inference.export.probes import make_probes
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace

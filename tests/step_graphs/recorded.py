@@ -17,7 +17,7 @@ from edge_client.pruning.attention import AttentionModule
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training import loop
 from edge_client.training.objectives.attentive import Attentive
-from edge_client.training.objectives.objective import LocalObjective
+from edge_client.training.objectives.base import LocalObjective
 from edge_client.training.optimizers import Optimizer
 from edge_client.training.step_capture import Examples
 from edge_client.training.step_graphs import names

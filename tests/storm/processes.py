@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edge_client.agent.agent import Agent
-from edge_client.agent.announcer import Announcer
+from edge_client.agent.announcer import Announcer, WorkTelemetry
 from edge_client.agent.assembly import MessageIntake, Parts, SignaturePolicy, make_link
 from edge_client.agent.eligibility.monitor import EligibilityMonitor
-from edge_client.agent.messenger import Messenger
 from edge_client.agent.presence import Presence
+from edge_client.agent.server_contact import Messenger
 from edge_client.agent.session_runner import SessionRunner
 from edge_client.agent.settings import AgentSettings
 from edge_client.agent.state_store import StateStore
 from edge_client.agent.task_context import TaskContext
-from edge_client.agent.telemetry import WorkTelemetry
 from edge_client.agent.worker import Worker
 from edge_client.data.dataset import LabelledData
 from edge_client.data.local import LocalData
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import BrokerAddress
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from schemas.values import CapabilityProfile, Preprocessing

@@ -25,9 +25,9 @@ from typing import Any, Protocol
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import edge_client.agent.agent
+import edge_client.agent.announcer
 import edge_client.agent.presence
 import edge_client.agent.session_runner
-import edge_client.agent.telemetry
 import edge_client.agent.worker
 import edge_client.storage.blob_store
 import edge_client.transport.packet_size
@@ -287,7 +287,7 @@ def _network(around: Around) -> list[tuple[Any, str, Any]]:
     changed: list[tuple[Any, str, Any]] = [
         (edge_client.transport.paho_client, "mqtt", over(mqtt, Client=around.make_client)),
         (edge_client.agent.presence, "origin", lambda broker: "storm"),
-        (edge_client.agent.telemetry, "board_state", lambda **where: BoardState()),
+        (edge_client.agent.announcer, "board_state", lambda **where: BoardState()),
         (edge_server.security.signing_key, "generate_key", NumberedKeys()),
         (edge_server.transport.broker_connection, "os", over(os, urandom=draw.randbytes)),
         (edge_client.agent.session_runner, "os", over(os, urandom=draw.randbytes)),

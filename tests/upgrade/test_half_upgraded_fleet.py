@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.transport.broker_address import BrokerAddress, parse_address
+from edge_client.transport.broker_link import BrokerAddress, parse_address
 from edge_server.cli.demo import device_name, end_device, start_device
 from edge_server.config.config import Config
 from edge_server.transport.broker.launch import running_broker

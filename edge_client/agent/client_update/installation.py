@@ -28,11 +28,10 @@ from edge_client.agent.offers.trial import (
     Worked,
 )
 from edge_client.agent.settings import AgentSettings
-from edge_client.security.release_check import check_release
-from edge_client.security.trusted_key import TrustedKey
+from edge_client.security.trusted_key import TrustedKey, check_release
 from edge_client.storage.blob_store import BlobStore
 from edge_client.system.libraries import release
-from edge_client.transport.link_events import Inbox
+from edge_client.transport.broker_link import Inbox
 from schemas.errors import PeerError
 from schemas.messages import ClientOffer, ClientReport, ClientWithdrawal, Message
 from schemas.messages.client_update import UpdateCause, UpdateStage

@@ -38,7 +38,7 @@ from edge_client.agent.offers.trial import (
 from edge_client.agent.session.events import ChunkArrived, Connected, Disconnected, SendMessage, Tick
 from edge_client.storage.atomic_files import write_synced
 from edge_client.storage.blob_store import BlobStore
-from edge_client.transport import chunk_transfer, link_events
+from edge_client.transport import broker_link, chunk_transfer
 from schemas.errors import PeerError
 from schemas.messages import ClientOffer, Message, ModelOffer
 from schemas.tensors.chunks import Chunk
@@ -99,7 +99,7 @@ class OfferRuntime:
         state: TrialState,
         installation: Installation,
         path: Path,
-        inbox: link_events.Inbox,
+        inbox: broker_link.Inbox,
         publish: Callable[[Message], None],
     ) -> None:
         self.state, self._inbox, self._publish = state, inbox, publish

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from edge_client.agent.recording.row_maker import RowMaker, Wanted
 from edge_client.data.example_store import ExampleStore
-from edge_client.transport import link_events, mqtt_client
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport import broker_link, mqtt_client
+from edge_client.transport.broker_link import BrokerAddress
 from schemas.errors import ConfigError, PeerError, format_count
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class Recorder:
     ) -> None:
         self._address, self._wanted, self._store = address, wanted, store
         self._rows = RowMaker(wanted, store)
-        self._inbox: link_events.Inbox = queue.SimpleQueue()
+        self._inbox: broker_link.Inbox = queue.SimpleQueue()
         self._link = mqtt_client.Link(address, self._inbox, client_id=client_id, filters=wanted.topics)
         self._by_clock = wanted.ident is None
         self._known: set[str] = set()
@@ -83,20 +83,20 @@ class Recorder:
 
     def _handle(self, event: object) -> None:
         match event:
-            case link_events.Arrived(topic, payload):
+            case broker_link.Arrived(topic, payload):
                 self._run_guarded(topic, lambda: self._rows.take(topic, payload, now=time.time()))
-            case link_events.LinkUp():
+            case broker_link.LinkUp():
                 log.info("recording %d topics of %s", len(self._wanted.topics), self._address)
                 self._link.handle(event)
-            case link_events.LinkDown(reason, lasting=True):
+            case broker_link.LinkDown(reason, lasting=True):
                 raise ConfigError(f"no connection to {self._address}: {reason}")
-            case link_events.LinkDown(reason):
+            case broker_link.LinkDown(reason):
                 log.warning("no connection to %s: %s; trying again", self._address, reason)
                 self._rows.forget()
                 self._link.handle(event)
-            case link_events.NotGranted(_, reason):
+            case broker_link.NotGranted(_, reason):
                 log.warning("%s does not let this recorder subscribe: %s", self._address, reason)
-            case link_events.Confirmed():
+            case broker_link.Confirmed():
                 self._link.handle(event)
 
     def _run_guarded(self, place: str, act: Callable[[], object]) -> None:

@@ -6,11 +6,11 @@ import time
 from functools import partial
 from pathlib import Path
 
-from edge_client.agent.messenger import Messenger
 from edge_client.agent.remote import collection, machine
+from edge_client.agent.server_contact import Messenger
 from edge_client.agent.settings import AgentSettings
 from edge_client.system.hardware.sysfs import ROOT
-from edge_client.transport.link_events import Inbox
+from edge_client.transport.broker_link import Inbox
 from schemas import messages, topics, values
 from schemas.errors import PeerError
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from edge_client.data.dataset import LabelledData, Labels, Pixels, make_labelled_data, sample
 from edge_client.data.local import LocalData
-from edge_client.data.tasks.conversion import in_task
+from edge_client.data.tasks.labels import in_task
 from edge_client.data.tasks.learning_task import Answers, LearningTask
 from edge_client.inference.benchmark import medians_ms
 from edge_client.inference.onnx_model import LoadedModel, load_model

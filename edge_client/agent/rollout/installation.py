@@ -32,7 +32,7 @@ from edge_client.inference.service.health import FILE, Health, read_health
 from edge_client.security.trusted_key import TrustedKey
 from edge_client.storage import atomic_files, free_space
 from edge_client.storage.blob_store import BlobStore
-from edge_client.transport.link_events import Inbox
+from edge_client.transport.broker_link import Inbox
 from schemas.errors import PeerError
 from schemas.messages import Message, ModelOffer, ModelReport, ModelWithdrawal
 from schemas.messages.rollout import Cause, Stage, TrialTerms

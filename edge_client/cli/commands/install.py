@@ -81,8 +81,7 @@ def _install_release(args: argparse.Namespace, slots: "ClientSlots") -> str:
     """Fill the first slot; raises `ConfigError` for a release that is not trusted or does not fit."""
     from edge_client.agent.client_update.installer import Objected, ReleaseInstaller
     from edge_client.agent.client_update.slots import InstalledRelease
-    from edge_client.security.release_check import check_release
-    from edge_client.security.trusted_key import read_trusted_key
+    from edge_client.security.trusted_key import check_release, read_trusted_key
     from edge_client.storage.atomic_files import file_sha256
     from edge_client.storage.client_archive import DamagedArchive
     from schemas.security.manifest import decode_manifest, manifest_path

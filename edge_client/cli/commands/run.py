@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from edge_client.agent.local_source import LocalSource
     from edge_client.inference.providers.table import ProviderSettings
     from edge_client.training.trainer import Trainer
-    from edge_client.transport.broker_address import BrokerAddress
+    from edge_client.transport.broker_link import BrokerAddress
     from schemas.values import CapabilityProfile
 
 SOURCES_REMEDY = (

@@ -17,7 +17,7 @@ from paho.mqtt.enums import MQTTProtocolVersion
 
 from edge_client.cli.doctor.finding import Finding, failure, ok, warning
 from edge_client.transport import packet_size, paho_client
-from edge_client.transport.broker_address import BrokerAddress, TlsFiles
+from edge_client.transport.broker_link import BrokerAddress, TlsFiles
 from edge_client.transport.tls import explain, make_context
 from schemas.errors import ConfigError, EdgeError
 from schemas.messages import BlobRequest, Telemetry, blobs, encode_message

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from edge_client.cli.doctor.finding import Finding, failure, ok, warning
-from edge_client.transport.broker_address import BrokerAddress, TlsFiles
+from edge_client.transport.broker_link import BrokerAddress, TlsFiles
 from edge_client.transport.tls import explain, make_context
 from schemas.errors import ConfigError
 

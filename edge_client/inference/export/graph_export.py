@@ -5,9 +5,14 @@ sub-model with the same operators; `models/graphs/portable.py` rewrites what is 
 20 seconds of processor time, nearly all of it in torch.
 """
 
+import contextlib
+import hashlib
+import logging
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +26,9 @@ from edge_client.models import fixed_state, modes
 from edge_client.models.graphs import filling
 from edge_client.models.graphs.checks import OPSET, GraphRefused, first_line
 from edge_client.models.graphs.exporter import quiet, reason_of
-from edge_client.models.graphs.filling import BUFFERS, DEPTH_WISE, INPUT, OUTPUT
+from edge_client.models.graphs.filling import BUFFERS, DEPTH_WISE, INPUT, MAX_GRAPH_BYTES, OUTPUT
+from edge_client.storage.atomic_files import write_synced
+from edge_client.system.libraries import release
 
 _NUMBERS = frozenset({torch.float16, torch.float32, torch.float64})
 
@@ -161,3 +168,44 @@ def _strip(model: onnx.ModelProto) -> None:
         for axis in weight.type.tensor_type.shape.dim:
             axis.Clear()
     drop_notes(model)
+
+
+# Cache of the graphs drawn on this machine, for later exports of the same kind of network.
+log = logging.getLogger(__name__)
+
+TRIED = 8  # number of graphs of one kind that are tried, the newest first: each costs a comparison
+
+
+def known_graphs(module: nn.Module, input_shape: tuple[int, ...]) -> Iterator[bytes]:
+    with contextlib.suppress(OSError, RuntimeError):
+        graphs = _folder(module, input_shape).glob("*.onnx")
+        paths = sorted(graphs, key=lambda path: path.stat().st_mtime, reverse=True)
+        yield from [path.read_bytes() for path in paths[:TRIED] if path.stat().st_size <= MAX_GRAPH_BYTES]
+
+
+def keep_graph(module: nn.Module, input_shape: tuple[int, ...], graph: bytes) -> None:
+    """Store a graph; a failure is only logged, since the graph can be drawn again."""
+    if len(graph) > MAX_GRAPH_BYTES:
+        return
+    try:
+        path = _folder(module, input_shape) / f"{hashlib.sha256(graph).hexdigest()}.onnx"
+        write_synced(path, graph, durable=False)
+    except (OSError, RuntimeError) as error:
+        log.info("the graph is not kept: %s", error)
+
+
+def _folder(module: nn.Module, input_shape: tuple[int, ...]) -> Path:
+    """The folder of networks with the same class and weight names, drawn by the same code and libraries.
+
+    Raises `RuntimeError` if there is no home directory.
+    """
+    code = hashlib.sha256(Path(__file__).with_name("graph_export.py").read_bytes()).hexdigest()
+    versions = [release(name) or "none" for name in ("torch", "onnx", "onnxscript")]
+    kind = (code, OPSET, versions, type(module).__qualname__, input_shape, sorted(weights_of(module)))
+    return graphs_folder() / hashlib.sha256(repr(kind).encode()).hexdigest()[:16]
+
+
+def graphs_folder() -> Path:
+    """The folder of drawn graphs; raises `RuntimeError` if there is no home directory."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.environ.get("EDGE_GRAPHS") or f"{base}/edge-federation/graphs").expanduser()

@@ -19,10 +19,9 @@ from torch import nn
 
 from edge_client.data.dataset import Inputs, Pixels
 from edge_client.data.tasks.registry import CLASSIFICATION
-from edge_client.inference.export.graph_cache import keep_graph, known_graphs
-from edge_client.inference.export.graph_export import fill
+from edge_client.inference.export.filled import make_probes, run_model
+from edge_client.inference.export.graph_export import fill, keep_graph, known_graphs
 from edge_client.inference.export.metadata import ExportRefused, finish
-from edge_client.inference.export.probes import make_probes, run_model
 from edge_client.models.graphs.checks import OPSET, GraphRefused, first_line
 from edge_client.models.graphs.filling import MAX_GRAPH_BYTES
 from edge_client.storage.atomic_files import write_synced

@@ -12,8 +12,8 @@ import threading
 from typing import Any
 
 from edge_client.inference.service.predictor import Busy, Predictor, answer_or_refuse
-from edge_client.transport import link_events, mqtt_client
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport import broker_link, mqtt_client
+from edge_client.transport.broker_link import BrokerAddress
 from edge_client.transport.event_loop import EventLoop
 from schemas.errors import ConfigError
 from schemas.topics import PredictTopic
@@ -31,7 +31,7 @@ class MqttChannel:
     ) -> None:
         self._predictor, self._max_body = predictor, max_body
         self._answers = str(PredictTopic(federation, device, "answer"))
-        self._inbox: link_events.Inbox = queue.SimpleQueue()
+        self._inbox: broker_link.Inbox = queue.SimpleQueue()
         self._link = mqtt_client.Link(
             address,
             self._inbox,
@@ -59,20 +59,20 @@ class MqttChannel:
         match event:
             case None:
                 self._closed = True
-            case link_events.Arrived(_, payload):
+            case broker_link.Arrived(_, payload):
                 outcome, document = answer_or_refuse(payload, lambda: self._answer(payload))
                 self._predictor.metrics.request("mqtt", outcome)
                 document.setdefault("id", hashlib.sha256(payload).hexdigest()[:16])
                 self._link.publish(self._answers, json.dumps(document).encode())
-            case link_events.LinkUp():
+            case broker_link.LinkUp():
                 log.info("answering at %s on %s", self._address, self._answers)
                 self._link.handle(event)
-            case link_events.LinkDown(reason):
+            case broker_link.LinkDown(reason):
                 log.warning("no connection to %s: %s; trying again", self._address, reason)
                 self._link.handle(event)
-            case link_events.NotGranted(_, reason):
+            case broker_link.NotGranted(_, reason):
                 log.warning("%s does not let this service subscribe to requests: %s", self._address, reason)
-            case link_events.Confirmed():
+            case broker_link.Confirmed():
                 self._link.handle(event)
 
     def _answer(self, payload: bytes) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from edge_client.data import dataset, shapes
 from edge_client.data.arrays import as_batch
 from edge_client.data.columns import column_misfit, features_of
 from edge_client.data.sounds.sound_files import is_sound
-from edge_client.inference import input_files, onnx_model
+from edge_client.inference import onnx_model, queries
 from schemas.errors import ConfigError
 from schemas.values import Feature
 
@@ -51,7 +51,7 @@ def read_request(body: bytes, model: onnx_model.LoadedModel, *, top: int = 1) ->
         images = as_batch(_array(body), model.input_shape, model.preprocessing)
         return _check_request(PredictionRequest(images, top), model)
     if is_sound(body[:20]):
-        images = input_files.read_recording(io.BytesIO(body), model, most=MAX_IMAGES)
+        images = queries.read_recording(io.BytesIO(body), model, most=MAX_IMAGES)
         return _check_request(PredictionRequest(images, top), model)
     if body[:2] == b"--" and b"form-data" in body[:200]:
         raise ConfigError(
@@ -107,7 +107,7 @@ def request_id(body: bytes) -> str | None:
 
 
 def _of_image(data: bytes, model: onnx_model.LoadedModel, blank: PredictionRequest) -> PredictionRequest:
-    read = input_files.read_image(data, model.input_shape, model.preprocessing)
+    read = queries.read_image(data, model.input_shape, model.preprocessing)
     return PredictionRequest(read.pixels[None], blank.top, blank.id, read.notes)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from edge_client.security.identity.certificates import request_pem
 from edge_client.security.identity.key_pair import CertificateFiles
 from edge_client.security.identity.validity import Validity, format_utc, needs_renewal
-from edge_client.transport.broker_address import TlsFiles
+from edge_client.transport.broker_link import TlsFiles
 from schemas import messages, topics
 from schemas.errors import PeerError
 

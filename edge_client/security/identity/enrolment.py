@@ -14,8 +14,7 @@ from edge_client.security.identity.certificates import fingerprint, is_issued_by
 from edge_client.security.identity.key_pair import CertificateFiles
 from edge_client.security.identity.private_files import private_folder, write_private
 from edge_client.security.identity.validity import Validity, format_utc
-from edge_client.transport.broker_address import TlsFiles, parse_address
-from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
+from edge_client.transport.broker_link import Arrived, Inbox, LinkDown, LinkUp, TlsFiles, parse_address
 from edge_client.transport.mqtt_client import Link
 from schemas.errors import ConfigError, EdgeError, PeerError
 from schemas.messages import CertificateRequest, IssuedCertificate, Refusal, decode_message, encode_message

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from edge_client.security.identity import certificates, private_files
 from edge_client.security.identity.validity import Validity, format_utc
 from edge_client.storage.atomic_files import put_in_place
-from edge_client.transport.broker_address import TlsFiles
+from edge_client.transport.broker_link import TlsFiles
 from schemas.errors import ConfigError, PeerError
 
 log = logging.getLogger(__name__)

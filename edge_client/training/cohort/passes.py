@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from edge_client.training.losses import Loss
-from edge_client.training.objectives.objective import BatchLoss, StepNetwork, StepPart, Tensors
+from edge_client.training.objectives import base
 
 EXTRA = "+"  # begins the names of what objectives train besides the network
 
@@ -23,9 +23,9 @@ class Rows:
     for rows that only fill a batch up; None if all batches are full.
     """
 
-    trained: Tensors
-    fixed: Tensors
-    own: Sequence[Tensors]
+    trained: base.Tensors
+    fixed: base.Tensors
+    own: Sequence[base.Tensors]
     inputs: Tensor
     labels: Tensor
     shares: Tensor | None
@@ -39,7 +39,7 @@ class Passes:
     """
 
     def __init__(
-        self, network: nn.Module, names: Mapping[str, str], parts: Sequence[StepPart], loss: Loss
+        self, network: nn.Module, names: Mapping[str, str], parts: Sequence[base.StepPart], loss: Loss
     ) -> None:
         self._runner = _Runner(network, [part.extra or nn.Module() for part in parts])
         self._names = {f"network.{name}": given for name, given in names.items()}
@@ -50,7 +50,9 @@ class Passes:
         }
         self._parts, self._loss = parts, loss
 
-    def gradients(self, rows: Rows, network: StepNetwork | None) -> tuple[Tensors, Tensor, Tensors]:
+    def gradients(
+        self, rows: Rows, network: base.StepNetwork | None
+    ) -> tuple[base.Tensors, Tensor, base.Tensors]:
         """Gradients of the trained tensors, plain losses [N], and the sums [N, ...] of observed values.
 
         Buffers of the rows change as in a step.
@@ -59,7 +61,7 @@ class Passes:
         gradients, (losses, sums) = take(*_given(rows))
         return gradients, losses, sums
 
-    def look(self, rows: Rows) -> Tensors:
+    def look(self, rows: Rows) -> base.Tensors:
         """The sums of observed values in evaluation mode."""
         with torch.no_grad():
             _, (_, sums) = vmap(partial(self._total, None), in_dims=_dims(rows))(*_given(rows))
@@ -71,14 +73,14 @@ class Passes:
 
     def _total(
         self,
-        network: StepNetwork | None,
-        trained: Tensors,
-        fixed: Tensors,
-        own: Sequence[Tensors],
+        network: base.StepNetwork | None,
+        trained: base.Tensors,
+        fixed: base.Tensors,
+        own: Sequence[base.Tensors],
         inputs: Tensor,
         labels: Tensor,
         shares: Tensor | None,
-    ) -> tuple[Tensor, tuple[Tensor, Tensors]]:
+    ) -> tuple[Tensor, tuple[Tensor, base.Tensors]]:
         """The loss after all objectives of one device, its plain loss, and the sums of observed values."""
         tensors = {**trained, **fixed}
         if network is None:
@@ -90,7 +92,7 @@ class Passes:
         sums = {name: _sum(value.double(), shares) for each in values for name, value in each.items()}
         mean = partial(_mean, labels=labels, shares=shares)
         plain = total = mean(self._loss, outputs)
-        batch = BatchLoss(outputs, mean)
+        batch = base.BatchLoss(outputs, mean)
         for part, tensors_of in zip(self._parts, own, strict=True):
             total = part.loss(trained, tensors_of, batch, total)
         return total, (plain, sums)

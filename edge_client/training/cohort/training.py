@@ -16,18 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from edge_client.models import modes, random_state
+from edge_client.models import attributes, modes
 from edge_client.training import epochs, loop, results
 from edge_client.training.cohort.passes import EXTRA, Passes, Rows
 from edge_client.training.cohort.stack import Member, Stack, StackOptimizer, TrainsAlone, copy_module
 from edge_client.training.losses import Loss
-from edge_client.training.objectives.objective import (
-    LocalObjective,
-    StepNetwork,
-    StepPart,
-    Tensors,
-    TrainingContext,
-)
+from edge_client.training.objectives import base
 from edge_client.training.objectives.registry import build_objectives
 from schemas.strategy import TrainingPlan
 
@@ -54,8 +48,8 @@ class Client:
     inputs: Tensor
     labels: Tensor
     passes: Sequence[Pass]
-    objectives: Sequence[LocalObjective]
-    parts: Sequence[StepPart]
+    objectives: Sequence[base.LocalObjective]
+    parts: Sequence[base.StepPart]
     share: float
     progress: epochs.EpochProgress = field(default_factory=epochs.EpochProgress)
 
@@ -106,7 +100,7 @@ def plan_passes(plan: TrainingPlan, examples: int, *, smallest: int) -> list[Pas
 def set_up(
     member: Member,
     plan: TrainingPlan,
-    context: TrainingContext,
+    context: base.TrainingContext,
     *,
     outputs: int,
     trained: Sequence[str] | None,
@@ -120,8 +114,8 @@ def set_up(
     smallest = modes.smallest_batch(member.module, trained)
     member.network.train()
     modes.start_training(member.module, trained)
-    parts = list[StepPart]()
-    with random_state.seed_generators(plan.seed, [device] if device.type == "cuda" else []):
+    parts = list[base.StepPart]()
+    with attributes.seed_generators(plan.seed, [device] if device.type == "cuda" else []):
         for objective in objectives:
             objective.setup(member.module, context)
             part = objective.step_part(outputs)
@@ -217,7 +211,7 @@ class CohortTraining:
         share = client.share * math.prod(objective.share() for objective in client.objectives)
         return epochs.step_rate(self._plan, client.taken[number], share)
 
-    def _gradients(self, number: int, active: int) -> tuple[Tensors, Tensor]:
+    def _gradients(self, number: int, active: int) -> tuple[base.Tensors, Tensor]:
         """The gradients [active, ...] and plain losses [active] of a step; changes the buffers."""
         networks = [_network_of(client) for client in self._clients[:active]]
         kinds = [
@@ -248,7 +242,7 @@ class CohortTraining:
         assert losses is not None
         return gradients, losses
 
-    def _move_uphill(self, rows: Rows, gradients: Tensors, radius: float) -> Rows:
+    def _move_uphill(self, rows: Rows, gradients: base.Tensors, radius: float) -> Rows:
         """The rows with weights moved by `radius` along each network's gradient, and copies of buffers."""
         moved = {name: each for name, each in gradients.items() if name not in self._extra}
         squares = torch.stack([each.flatten(1).square().sum(1) for each in moved.values()])
@@ -265,7 +259,7 @@ class CohortTraining:
         every = len(rows) == active
         index = None if every else torch.tensor(rows, device=self._device)
 
-        def take(tensors: Tensors) -> Tensors:
+        def take(tensors: base.Tensors) -> base.Tensors:
             return {name: each[:active] if index is None else each[index] for name, each in tensors.items()}
 
         shape = examples.places.shape
@@ -280,7 +274,7 @@ class CohortTraining:
             examples.shares,
         )
 
-    def _observe(self, rows: Sequence[int], number: int, sums: Tensors) -> None:
+    def _observe(self, rows: Sequence[int], number: int, sums: base.Tensors) -> None:
         """Add up observed values over the examples of each client's last pass."""
         places = [place for place, row in enumerate(rows) if number >= self._clients[row].last_from]
         for name, each in sums.items() if places else ():
@@ -358,7 +352,7 @@ class _Batches:
         )
 
 
-def _network_of(client: Client) -> StepNetwork | None:
+def _network_of(client: Client) -> base.StepNetwork | None:
     chosen = (objective.choose_network() for objective in client.objectives)
     return next((network for network in chosen if network is not None), None)
 
@@ -379,7 +373,7 @@ def _stack_extra(clients: Sequence[Client]) -> dict[str, Tensor]:
     return stacks
 
 
-def _stack_own(own: Sequence[Tensors]) -> dict[str, Tensor]:
+def _stack_own(own: Sequence[base.Tensors]) -> dict[str, Tensor]:
     return {name: torch.stack([each[name] for each in own]) for name in own[0]}
 
 

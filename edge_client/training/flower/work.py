@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from edge_client.system import schemas_package, user_code
+from edge_client.system import user_code
 from edge_client.training import results, torch_trainer
 from edge_client.training.flower.settings import FlowerSettings, UserConfig, app_table, flat_config
 from schemas.errors import ConfigError, PeerError
@@ -59,7 +59,7 @@ def load_app(name: str) -> LoadedApp:
     except user_code.FAILS as error:
         raise ConfigError(
             f"--flower {name}: importing {module_name!r} failed ({error}); check that it is installed or "
-            f"that its folder is in PYTHONPATH{schemas_package.hidden_by_ours(error)}"
+            f"that its folder is in PYTHONPATH{user_code.hidden_by_ours(error)}"
         ) from error
     found: Any = module
     for part in attribute.split("."):

@@ -1,18 +1,52 @@
-"""Attentive training (ATTENDING, section 3.1)."""
+"""ATTENDING on a device: attentive training (section 3.1), scores of channels (4.3; Li et al. 2017)."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from edge_client.system.lazy_torch import Tensor, nn
-from edge_client.training.objectives.objective import (
+from edge_client.system.lazy_torch import Tensor, nn, torch
+from edge_client.training.objectives.base import (
     Batch,
     LocalObjective,
     StepPart,
     Tensors,
     TrainingContext,
+    array_of,
 )
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import Groups
+
+
+class MagnitudeScores(LocalObjective):
+    """Rank channels by the L1 norm of their weights after training.
+
+    The group `attention` sends the norms {layer: [C]}, divided by the layer's largest.
+    """
+
+    sends = frozenset({"attention"})
+    reads_outputs_only: ClassVar[bool] = True
+
+    def __init__(self, *, layers: tuple[str, ...]) -> None:
+        self._layers = layers
+        self._weights: dict[str, nn.Parameter] = {}
+
+    def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
+        parameters = dict(module.named_parameters())
+        self._weights = {layer: parameters[f"{layer}.weight"] for layer in self._layers}
+        return ()
+
+    def finish(self) -> Groups:
+        tiny = torch.finfo(torch.float32).tiny
+        with torch.no_grad():
+            norms = {layer: weight.abs().flatten(1).sum(1) for layer, weight in self._weights.items()}
+            shares = {layer: norm / norm.max().clamp(min=tiny) for layer, norm in norms.items()}
+        return {"attention": {layer: array_of(share) for layer, share in shares.items()}}
+
+    def step_part(self, outputs: int) -> StepPart:
+        return StepPart()
+
+    def close(self) -> None:
+        self._weights = {}
+
 
 if TYPE_CHECKING:
     from edge_client.models.frozen_part import SplitNetwork

@@ -5,12 +5,11 @@ from functools import partial
 from typing import Any, ClassVar
 
 from edge_client.system.lazy_torch import Tensor, nn, torch
-from edge_client.training.objectives.objective import LocalObjective, Run, TrainingContext
-from edge_client.training.objectives.parameters import array_of
+from edge_client.training.objectives import base
 from schemas.tensors.arrays import Groups
 
 
-class BatchStatistics(LocalObjective):
+class BatchStatistics(base.LocalObjective):
     """Measure the mean and variance of each batch normalisation's input over all of a device's examples.
 
     It takes part in the run's last round alone, in which nothing is trained. As in training, each layer
@@ -26,14 +25,14 @@ class BatchStatistics(LocalObjective):
         self._sums: dict[str, tuple[int, Tensor, Tensor]] = {}
         self._handles: list[Any] = []
 
-    def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
+    def setup(self, module: "nn.Module", context: base.TrainingContext) -> Iterable["nn.Parameter"]:
         for name, layer in module.named_modules():
             if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm) and layer.running_mean is not None:
                 self._layers.append(layer)
                 self._handles.append(layer.register_forward_pre_hook(partial(self._observe, name)))
         return ()
 
-    def network(self, module: "nn.Module", run: Run) -> Run:
+    def network(self, module: "nn.Module", run: base.Run) -> base.Run:
         """The network with batch statistics; its buffers stay as they are."""
 
         def forward(inputs: "Tensor") -> "Tensor":
@@ -47,8 +46,10 @@ class BatchStatistics(LocalObjective):
         statistics = {}
         for name, (count, total, squares) in self._sums.items():
             mean = total / count
-            statistics[f"{name}.running_mean"] = array_of(mean.float())
-            statistics[f"{name}.running_var"] = array_of((squares / count - mean**2).clamp(min=0).float())
+            statistics[f"{name}.running_mean"] = base.array_of(mean.float())
+            statistics[f"{name}.running_var"] = base.array_of(
+                (squares / count - mean**2).clamp(min=0).float()
+            )
         return {"statistics": statistics} if statistics else {}
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.training import feature_sums
-from edge_client.training.objectives.objective import LocalObjective, TrainingContext
+from edge_client.training.objectives.base import LocalObjective, TrainingContext
 from schemas.tensors.arrays import Groups
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from edge_client.system.lazy_torch import Tensor, nn, torch
-from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
-from edge_client.training.objectives.parameters import array_of
+from edge_client.training.objectives.base import Batch, LocalObjective, TrainingContext, array_of
 from schemas.errors import ConfigError
 from schemas.tensors.arrays import Array, Groups
 

@@ -5,14 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from edge_client.system.lazy_torch import Tensor, nn
-from edge_client.training.objectives.formulas import gradient_mass
-from edge_client.training.objectives.objective import LocalObjective, TrainingContext
-from edge_client.training.objectives.parameters import (
-    array_of,
-    checked_factor,
-    tensor_for,
-    trained_parameters,
-)
+from edge_client.training.objectives import base
 from schemas.tensors.arrays import Groups
 
 
@@ -26,7 +19,7 @@ class _Guided:
     constant: "Tensor"
 
 
-class Igfl(LocalObjective):
+class Igfl(base.LocalObjective):
     """Combine the individual's and the group's step: w <- w + Delta_I + Delta_G (lines 5 and 6).
 
     Delta_I = -lr g; Delta_G = (Delta_I - Delta w_i / T) / |S| + Delta w_ps / T. The group `last-step` has
@@ -44,17 +37,17 @@ class Igfl(LocalObjective):
     reads_outputs_only: ClassVar[bool] = True
 
     def __init__(self, *, strength: float = 1.0) -> None:
-        self._strength = checked_factor("igfl", "strength", strength)
+        self._strength = base.checked_factor("igfl", "strength", strength)
         self._guided: dict[str, _Guided] = {}
         self._steps = 0
 
-    def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
+    def setup(self, module: "nn.Module", context: base.TrainingContext) -> Iterable["nn.Parameter"]:
         received, kept = context.received.get("last-step", {}), context.kept.get("own-step", {})
         plan, share = context.plan, 1 / context.plan.participants
-        way = plan.learning_rate * gradient_mass(context.steps, plan.momentum)
+        way = plan.learning_rate * base.gradient_mass(context.steps, plan.momentum)
         self._factor = 1 + self._strength * share
-        for name, weight in trained_parameters(module).items():
-            group, own = tensor_for(received, name, weight), tensor_for(kept, name, weight)
+        for name, weight in base.trained_parameters(module).items():
+            group, own = base.tensor_for(received, name, weight), base.tensor_for(kept, name, weight)
             # Without steps `way` is 0, and the constant is not used.
             constant = self._strength * (share * own - group) / (way or 1.0)
             self._guided[name] = _Guided(weight, weight.detach().clone(), own, constant)
@@ -69,7 +62,9 @@ class Igfl(LocalObjective):
                 guided.weight.grad.mul_(self._factor).add_(guided.constant)
 
     def keep(self) -> Groups:
-        return {"own-step": {name: array_of(self._step(guided)) for name, guided in self._guided.items()}}
+        return {
+            "own-step": {name: base.array_of(self._step(guided)) for name, guided in self._guided.items()}
+        }
 
     def state(self) -> Mapping[str, Any]:
         return {"steps": self._steps}

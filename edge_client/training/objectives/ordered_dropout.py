@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from edge_client.pruning.index_sets import IndexSet, submodel_index_set
 from edge_client.pruning.slicing import submodel_map
 from edge_client.system.lazy_torch import Tensor, nn, torch
-from edge_client.training.objectives.formulas import drawn_width, smaller_specs
-from edge_client.training.objectives.objective import (
+from edge_client.training.objectives.base import (
     Batch,
     LocalObjective,
     Run,
     StepNetwork,
     StepPart,
     TrainingContext,
+    drawn_width,
+    smaller_specs,
 )
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap, SubModelSpec

@@ -6,8 +6,7 @@ from typing import Any
 
 from edge_client.pruning.slicing import submodel_map
 from edge_client.system.lazy_torch import Tensor, nn, torch
-from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
-from edge_client.training.objectives.parameters import array_of
+from edge_client.training.objectives.base import Batch, LocalObjective, TrainingContext, array_of
 from schemas.submodel import ChannelMap, Segment, SubModelSpec
 from schemas.tensors.arrays import Groups
 

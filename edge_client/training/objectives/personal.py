@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from edge_client.system.lazy_torch import nn
-from edge_client.training.objectives.objective import LocalObjective, StepPart, TrainingContext
+from edge_client.training.objectives.base import LocalObjective, StepPart, TrainingContext
 from schemas.tensors.arrays import Arrays, Groups
 
 Masks = Mapping[str, Any]  # boolean arrays by parameter

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 
 from edge_client.system.lazy_torch import Tensor, nn, torch
-from edge_client.training.objectives.objective import LocalObjective, TrainingContext
-from edge_client.training.objectives.parameters import array_of
+from edge_client.training.objectives.base import LocalObjective, TrainingContext, array_of
 from schemas.tensors.arrays import Groups
 
 BATCH = 256

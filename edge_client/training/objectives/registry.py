@@ -5,20 +5,18 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from edge_client.system.plugins import Registry, options_of
-from edge_client.training.objectives import feature_sums, fedmix, fedprox
-from edge_client.training.objectives.attentive import Attentive
+from edge_client.training.objectives import feature_sums, fedmix, near_received
+from edge_client.training.objectives.attentive import Attentive, MagnitudeScores
+from edge_client.training.objectives.base import LocalObjective
 from edge_client.training.objectives.batch_statistics import BatchStatistics
-from edge_client.training.objectives.distil import Distil
+from edge_client.training.objectives.heterofl import MaskedLoss, Scaler
 from edge_client.training.objectives.igfl import Igfl
-from edge_client.training.objectives.magnitude_scores import MagnitudeScores
-from edge_client.training.objectives.masked_loss import MaskedLoss
-from edge_client.training.objectives.objective import LocalObjective
+from edge_client.training.objectives.near_received import Distil
 from edge_client.training.objectives.ordered_dropout import OrderedDropout
 from edge_client.training.objectives.output_energy import OutputEnergy
 from edge_client.training.objectives.personal import Personal
 from edge_client.training.objectives.prototypes import Prototypes
 from edge_client.training.objectives.scaffold import Scaffold
-from edge_client.training.objectives.scaler import Scaler
 from schemas.errors import ConfigError, nearest
 from schemas.strategy import Component
 
@@ -37,7 +35,7 @@ OBJECTIVES: Registry[Callable[..., LocalObjective]] = Registry(
         "personal": Personal,
         "mix": fedmix.Mix,
         "prototypes": Prototypes,
-        "prox": fedprox.Prox,
+        "prox": near_received.Prox,
         "ridge": feature_sums.Ridge,
         "scaffold": Scaffold,
         "scaler": Scaler,

@@ -7,14 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from edge_client.system.lazy_torch import Tensor, nn
-from edge_client.training.objectives.formulas import gradient_mass
-from edge_client.training.objectives.objective import (
-    LocalObjective,
-    StepPart,
-    Tensors,
-    TrainingContext,
-)
-from edge_client.training.objectives.parameters import array_of, tensor_for, trained_parameters
+from edge_client.training.objectives import base
 from schemas.tensors.arrays import Arrays, Groups
 
 
@@ -29,7 +22,7 @@ class _Controlled:
     correction: "Tensor"
 
 
-class Scaffold(LocalObjective):
+class Scaffold(base.LocalObjective):
     """Correct every gradient by c - c_i, so that clients with different data do not drift apart.
 
     The group `control` receives the server's c and sends c_i+ - c_i; c_i stays on the device, 0 at first.
@@ -50,12 +43,12 @@ class Scaffold(LocalObjective):
         self._zeros: Arrays = {}
         self._steps = 0
 
-    def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
+    def setup(self, module: "nn.Module", context: base.TrainingContext) -> Iterable["nn.Parameter"]:
         from edge_client.pruning.surgery import arrays_of
 
         received, kept = context.received.get("control", {}), context.kept.get("own-control", {})
-        for name, weight in trained_parameters(module).items():
-            server, own = tensor_for(received, name, weight), tensor_for(kept, name, weight)
+        for name, weight in base.trained_parameters(module).items():
+            server, own = base.tensor_for(received, name, weight), base.tensor_for(kept, name, weight)
             self._controlled[name] = _Controlled(weight, weight.detach().clone(), server, own, server - own)
         self._zeros = {name: np.zeros_like(array) for name, array in arrays_of(module).items()}
         self._rate, self._momentum = context.plan.learning_rate, context.plan.momentum
@@ -67,14 +60,14 @@ class Scaffold(LocalObjective):
             if controlled.weight.grad is not None:
                 controlled.weight.grad.add_(controlled.correction)
 
-    def step_part(self, outputs: int) -> StepPart:
-        def correct(gradients: Tensors, own: Tensors) -> Tensors:
+    def step_part(self, outputs: int) -> base.StepPart:
+        def correct(gradients: base.Tensors, own: base.Tensors) -> base.Tensors:
             return {name: gradients[name] + control for name, control in own.items()}
 
         def advance() -> None:
             self._steps += 1
 
-        return StepPart(
+        return base.StepPart(
             {name: controlled.correction for name, controlled in self._controlled.items()},
             correct=correct,
             advance=advance,
@@ -83,12 +76,14 @@ class Scaffold(LocalObjective):
     def finish(self) -> Groups:
         if self._steps == 0:
             return {}
-        changes = {name: array_of(self._change(controlled)) for name, controlled in self._controlled.items()}
+        changes = {
+            name: base.array_of(self._change(controlled)) for name, controlled in self._controlled.items()
+        }
         return {"control": {**self._zeros, **changes}}
 
     def keep(self) -> Groups:
         controls = {name: entry.own + self._change(entry) for name, entry in self._controlled.items()}
-        return {"own-control": {name: array_of(control) for name, control in controls.items()}}
+        return {"own-control": {name: base.array_of(control) for name, control in controls.items()}}
 
     def state(self) -> Mapping[str, Any]:
         return {"steps": self._steps}
@@ -103,5 +98,5 @@ class Scaffold(LocalObjective):
         """c_i+ - c_i."""
         if self._steps == 0:
             return controlled.own * 0
-        way = self._rate * gradient_mass(self._steps, self._momentum)
+        way = self._rate * base.gradient_mass(self._steps, self._momentum)
         return (controlled.start - controlled.weight.detach()) / way - controlled.server

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from edge_client.storage.blob_store import BlobStore
-from edge_client.transport.broker_address import TlsFiles
+from edge_client.transport.broker_link import TlsFiles
 from schemas.errors import ConfigError, EdgeError
 from schemas.messages.blobs import DIGEST_HEADER, strip_signature
 from schemas.tensors.chunks import NO_CHUNKS, BlobRef, ChunkSet

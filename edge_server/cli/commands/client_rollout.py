@@ -13,7 +13,7 @@ from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
 from edge_server.cli.commands.rollout import GROUPS, PACE, rules_of, run_rollout, withdraw
 
 if TYPE_CHECKING:
-    from edge_client.transport.broker_address import BrokerAddress
+    from edge_client.transport.broker_link import BrokerAddress
     from edge_server.releases.client.store import ReleaseStore, StoredRelease
     from edge_server.releases.rollout.state import Rollout
     from edge_server.storage.service_folder import ServiceFolder

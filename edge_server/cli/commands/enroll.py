@@ -147,7 +147,7 @@ def _print(args: argparse.Namespace, authority: "Authority", about: dict[str, ob
 
 
 def _serve(args: argparse.Namespace, folder: Path) -> int:
-    from edge_client.transport.broker_address import TlsFiles, parse_address
+    from edge_client.transport.broker_link import TlsFiles, parse_address
     from edge_server.coordinator.launch import stopped_by_signals
     from edge_server.security.identity.authority import open_authority
     from edge_server.security.identity.service import RegistrationService

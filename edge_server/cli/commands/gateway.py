@@ -49,7 +49,7 @@ def register(verbs: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from edge_client.transport.broker_address import TlsFiles, parse_address
+    from edge_client.transport.broker_link import TlsFiles, parse_address
     from edge_server.coordinator.gateway.gateway import (
         GatewayStopped,
         SiteGateway,

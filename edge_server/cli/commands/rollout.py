@@ -20,7 +20,7 @@ from edge_server.cli.commands.models import REGISTRY, registry_folder
 from edge_server.observability.prometheus.cli_option import METRICS, rollout_watcher
 
 if TYPE_CHECKING:
-    from edge_client.transport.broker_address import BrokerAddress
+    from edge_client.transport.broker_link import BrokerAddress
     from edge_server.releases.registry.registry import Registry
     from edge_server.releases.registry.version import Version
     from edge_server.releases.rollout.journal import RolloutJournal
@@ -307,7 +307,7 @@ def _open_rollout(
 
 def find_broker(args: argparse.Namespace, registry: "Registry", federation: str) -> "BrokerAddress":
     """The broker that the options name, else that of the registry's service."""
-    from edge_client.transport.broker_address import TlsFiles, parse_address
+    from edge_client.transport.broker_link import TlsFiles, parse_address
     from edge_server.fleet.settings.service import load_service_settings
     from edge_server.storage.service_folder import ServiceFolder
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from edge_client.models.registry import MODELS, entry
 from edge_client.pruning.channel_selection import group_ratios
-from edge_client.training.objectives.objective import LocalObjective
+from edge_client.training.objectives.base import LocalObjective
 from edge_client.training.objectives.registry import OBJECTIVES, build_objectives
 from edge_client.training.step_graphs.running.objectives.registry import why_unsupported
 from edge_server.config.config import Config

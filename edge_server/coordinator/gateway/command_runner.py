@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from edge_client.storage.blob_store import BlobStore
-from edge_client.transport import chunk_transfer, link_events
+from edge_client.transport import broker_link, chunk_transfer
 from edge_server.coordinator.gateway.links import LinkAbove, LinkBelow
 from edge_server.coordinator.gateway.site_work import SiteWork
 from edge_server.rounds.events import Note
@@ -59,7 +59,7 @@ class CommandRunner:
         store: BlobStore,
         journal: GatewayJournal,
         work: SiteWork,
-        inbox: link_events.Inbox,
+        inbox: broker_link.Inbox,
         look: Callable[[], Gateway],
     ) -> None:
         self._above, self._below, self._store, self._journal = above, below, store, journal

@@ -10,9 +10,8 @@ from typing import Any
 
 from edge_client.storage.blob_store import BlobStore
 from edge_client.system.watchdog import watchdog_of
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import Arrived, BrokerAddress, Inbox, LinkDown, LinkEvent, LinkUp
 from edge_client.transport.event_loop import EventLoop, Stop
-from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkEvent, LinkUp
 from edge_server.coordinator.gateway import intake, links
 from edge_server.coordinator.gateway.command_runner import CommandRunner, Progress
 from edge_server.coordinator.gateway.site_work import SiteWork

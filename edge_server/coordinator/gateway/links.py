@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from edge_client.storage.blob_store import BlobStore
-from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.link_events import Inbox, LinkEvent, TaggedInbox
+from edge_client.transport.broker_link import BrokerAddress, Inbox, LinkEvent, TaggedInbox
 from edge_client.transport.mqtt_client import Link
 from edge_server.coordinator.publisher import MAX_STRANGERS, WINDOW_S, RateLimit
 from edge_server.transport.broker_connection import LONGEST_DELAY_S, BrokerConnection

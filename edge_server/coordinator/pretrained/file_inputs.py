@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edge_client.models.inputs import InputRecord
+from edge_client.models.registry import InputRecord
 from edge_server.coordinator.pretrained.files import check_size
 from schemas.values import ModelSpec, Preprocessing
 

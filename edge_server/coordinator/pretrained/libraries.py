@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edge_client.models import inputs, registry, zoo
+from edge_client.models import registry, zoo
 from edge_client.system.plain_text import say
 from edge_server.coordinator.pretrained.files import as_arrays, read_torch
 from edge_server.coordinator.pretrained.weight_file import KEY, WeightFile, one_line, refuse
@@ -58,7 +58,7 @@ def read_timm(stated: str, input_shape: tuple[int, ...]) -> WeightFile:
     )
 
 
-def inputs_of(stated: str) -> inputs.InputRecord:
+def inputs_of(stated: str) -> registry.InputRecord:
     """What the library says of the inputs of weights; `ConfigError` if it has none of this name."""
     try:
         record = zoo.input_record(stated)

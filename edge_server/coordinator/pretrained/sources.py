@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from edge_client.models.inputs import InputRecord
+from edge_client.models.registry import InputRecord
 from edge_server.coordinator.pretrained import file_inputs, files, libraries
 from edge_server.coordinator.pretrained.weight_file import WeightFile
 from schemas.errors import ConfigError

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from edge_client.models.inputs import InputRecord
+from edge_client.models.registry import InputRecord
 from schemas.errors import ConfigError
 from schemas.tensors.arrays import LazyArrays
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edge_client.storage.atomic_files import unlink
 from edge_client.storage.blob_store import BlobStore
-from edge_client.transport.link_events import Inbox
+from edge_client.transport.broker_link import Inbox
 from edge_client.transport.mqtt_client import Link
 from edge_server.coordinator.standby.known_standby import KnownStandby, OutputGate
 from edge_server.coordinator.standby.replica_source import Numbered, RunSource

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edge_client.system.watchdog import watchdog_of
-from edge_client.transport import chunk_transfer, link_events
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport import broker_link, chunk_transfer
+from edge_client.transport.broker_link import BrokerAddress
 from edge_client.transport.event_loop import EventLoop, Stop
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
@@ -51,7 +51,7 @@ class Standby:
         me = lease.state.me
         self._state = Following(me.instance)
         self._origin = f"{me.host}, process {me.pid}, folder {me.folder}"[:500]
-        self._inbox: link_events.Inbox = queue.SimpleQueue()
+        self._inbox: broker_link.Inbox = queue.SimpleQueue()
         self.loop = EventLoop(self._inbox, TICK_S, tick=self._tick, handle=self._handle)
         self.end: End | None = None
         self._report_at = 0.0
@@ -88,7 +88,7 @@ class Standby:
             self.end = "stopped"
             return
         self._look_at_lease()
-        if self.end is None and isinstance(event, link_events.Arrived):
+        if self.end is None and isinstance(event, broker_link.Arrived):
             self._on_message(event)
 
     def _look_at_lease(self) -> None:
@@ -116,7 +116,7 @@ class Standby:
         elif isinstance(self._lease.state.phase, phases.Looking):
             self._say("not up to date: this standby will not take over before it is again")
 
-    def _on_message(self, arrived: link_events.Arrived) -> None:
+    def _on_message(self, arrived: broker_link.Arrived) -> None:
         if arrived.topic == str(StandbyTopic(self._federation, "chunk")):
             self._step(following.ChunkArrived(decode_chunk(arrived.payload)))
             return

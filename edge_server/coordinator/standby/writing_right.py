@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edge_client.transport.broker_address import BrokerAddress, TlsFiles
-from edge_client.transport.link_events import Inbox
+from edge_client.transport.broker_link import BrokerAddress, Inbox, TlsFiles
 from edge_client.transport.mqtt_client import Link
 from edge_server.coordinator.run_start import read_run_and_epoch
 from edge_server.coordinator.standby.standby_status import STATUS

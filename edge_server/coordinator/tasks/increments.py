@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from edge_client.compression.layered_model import ADDED, SPEC, Block, Holding, block_of, spec_group
-from edge_client.pruning import index_sets, lazy_slicing
+from edge_client.pruning import index_sets
 from schemas.messages import Increment
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import AnyArray, ComputedArrays, Groups, Kind, blocks, kind_of, rows_of
@@ -204,7 +204,7 @@ def _is_there(
 ) -> bool:
     """Whether the larger array has the smaller array's bytes in this block."""
     for start, stop in blocks(kind_of(before, name)):
-        there = lazy_slicing.sliced_rows(arrays, {name: block}, name, start, stop)
+        there = index_sets.sliced_rows(arrays, {name: block}, name, start, stop)
         if there.tobytes() != rows_of(before, name, start, stop).tobytes():
             return False
     return True

@@ -20,7 +20,7 @@ from edge_client.compression.chain import Chain, in_codes
 from edge_client.compression.decoding import MODEL, SCALES
 from edge_client.compression.downlink import Differences, DownlinkCodecs, added_up, changes, near
 from edge_client.compression.zstd import Zstd
-from edge_client.pruning import index_sets, lazy_slicing
+from edge_client.pruning import index_sets
 from edge_client.storage import atomic_files, state_file
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.tasks.increments import NOTHING_FROZEN, PublishedVersion, publish_increments
@@ -251,5 +251,5 @@ def sent_groups(
         return received
     layouts, steps = channel_map.parameters, encoded.get(SCALES, {})
     scales = {name: steps[name][index_sets.submodel_index_set(layouts[name], spec).axes[0]] for name in steps}
-    model = lazy_slicing.LazySlice(encoded[MODEL], spec, channel_map)
+    model = index_sets.LazySlice(encoded[MODEL], spec, channel_map)
     return {**received, MODEL: model, **({SCALES: scales} if scales else {})}

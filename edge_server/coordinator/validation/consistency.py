@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from edge_client.data.tasks.registry import learning_task
-from edge_client.pruning.lazy_slicing import LazySlice
+from edge_client.pruning.index_sets import LazySlice
 from edge_server.rounds.fleet import Device
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.weighting.claims import Claims

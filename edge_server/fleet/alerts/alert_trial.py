@@ -3,8 +3,8 @@
 import queue
 import time
 
-from edge_client.transport import link_events, mqtt_client
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport import broker_link, mqtt_client
+from edge_client.transport.broker_link import BrokerAddress
 from edge_server.fleet.alerts.alert_keeper import build_receiver
 from edge_server.fleet.alerts.delivery import DeliveryError
 from edge_server.fleet.alerts.message import trial_notification
@@ -34,7 +34,7 @@ def try_receiver(folder: ServiceFolder, settings: ServiceSettings, name: str, *,
 
 def publish_retained(address: BrokerAddress, client_id: str, topic: str, payload: bytes) -> None:
     """Connect, publish one retained message, and wait until the broker has it; raises `DeliveryError`."""
-    inbox: link_events.Inbox = queue.SimpleQueue()
+    inbox: broker_link.Inbox = queue.SimpleQueue()
     link = mqtt_client.Link(address, inbox, client_id=client_id, filters=())
     link.open()
     try:
@@ -44,13 +44,13 @@ def publish_retained(address: BrokerAddress, client_id: str, topic: str, payload
         link.close()
     while not inbox.empty():
         event = inbox.get()
-        if isinstance(event, link_events.Confirmed):
+        if isinstance(event, broker_link.Confirmed):
             link.handle(event)
     if link.outgoing:
         raise DeliveryError(f"{address}: the broker did not confirm the message: check its access rules")
 
 
-def _wait_for_link(link: mqtt_client.Link, inbox: link_events.Inbox, address: BrokerAddress) -> None:
+def _wait_for_link(link: mqtt_client.Link, inbox: broker_link.Inbox, address: BrokerAddress) -> None:
     until, why = time.monotonic() + PATIENCE_S, "no answer"
     while (left := until - time.monotonic()) > 0:
         try:
@@ -58,9 +58,9 @@ def _wait_for_link(link: mqtt_client.Link, inbox: link_events.Inbox, address: Br
         except queue.Empty:
             break
         link.handle(event)
-        if isinstance(event, link_events.LinkUp):
+        if isinstance(event, broker_link.LinkUp):
             return
-        if isinstance(event, link_events.LinkDown) and not event.downgrade:
+        if isinstance(event, broker_link.LinkDown) and not event.downgrade:
             why = event.reason
             break
     raise DeliveryError(f"{address}: cannot be reached: {why}; check [[federations]] broker")

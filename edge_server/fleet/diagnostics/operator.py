@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import Arrived, BrokerAddress, Confirmed, Inbox, LinkDown, LinkUp
 from edge_client.transport.event_loop import EventLoop
-from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp
 from edge_server.fleet.diagnostics import inquiry as machine
 from edge_server.fleet.diagnostics.inquiry import Inquired, Inquiry, Terms
 from edge_server.transport.broker_connection import BrokerConnection, check_sender

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.transport.broker_address import is_loopback
+from edge_client.transport.broker_link import is_loopback
 from edge_server.fleet.actions.action import Desk
 from edge_server.fleet.diagnostics.kept_answers import Diagnostics
 from edge_server.fleet.diagnostics.remote_part import RemotePart

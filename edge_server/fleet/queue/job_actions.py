@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.transport.broker_address import TlsFiles
+from edge_client.transport.broker_link import TlsFiles
 from edge_server.fleet.queue.job import RUN, Job
 from edge_server.fleet.settings.service import ServedFederation
 from edge_server.storage.service_folder import ServiceFolder

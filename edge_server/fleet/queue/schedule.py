@@ -14,8 +14,7 @@ from pydantic import Field
 from edge_client.security.identity.validity import format_utc
 from edge_server.config.measures import quantity
 from schemas.base import Frozen
-from schemas.bounds import MAX_SECONDS
-from schemas.errors import ConfigError
+from schemas.errors import MAX_SECONDS, ConfigError
 
 SHORTEST_S = 60.0
 LONGEST_S = 366 * 86400.0

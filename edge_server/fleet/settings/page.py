@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from edge_client.transport.broker_address import is_loopback
+from edge_client.transport.broker_link import is_loopback
 from schemas.base import Settings
 
 RoleName = Literal["viewer", "operator", "admin"]

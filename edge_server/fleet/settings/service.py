@@ -6,13 +6,12 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from edge_client.transport.broker_address import SECURE, BrokerAddress, TlsFiles, parse_address
+from edge_client.transport.broker_link import SECURE, BrokerAddress, TlsFiles, parse_address
 from edge_server.config.errors import explain
 from edge_server.fleet.settings.alerts import AlertSettings
 from edge_server.fleet.settings.page import PageSettings
 from schemas.base import Name, Settings
-from schemas.bounds import MAX_SECONDS
-from schemas.errors import ConfigError
+from schemas.errors import MAX_SECONDS, ConfigError
 
 
 class MetricsSettings(Settings):

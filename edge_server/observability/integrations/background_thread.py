@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from edge_client.transport.broker_link import Inbox
 from edge_client.transport.event_loop import EventLoop
-from edge_client.transport.link_events import Inbox
 
 log = logging.getLogger(__name__)
 

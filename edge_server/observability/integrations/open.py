@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import BrokerAddress
 from edge_server.config.config import Config
 from edge_server.config.object_store import HomeAssistantSettings, SparkplugSettings
 from edge_server.observability.snapshot import Watcher, WatcherGroup

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.security import release_check, trusted_key
+from edge_client.security import trusted_key
 from edge_client.storage.atomic_files import file_sha256, write_synced
 from edge_client.storage.client_archive import DamagedArchive, read_release
 from edge_server.releases.database import ROLLOUT_TABLES, open_database
@@ -97,7 +97,7 @@ class ReleaseStore:
         stored = self.release(name)
         try:
             key = trusted_key.read_trusted_key(stored.archive.with_name(PUBLIC_KEY))
-            release_check.check_release(stored.signed, key, sha256=file_sha256(stored.archive), name=name)
+            trusted_key.check_release(stored.signed, key, sha256=file_sha256(stored.archive), name=name)
         except PeerError as error:
             raise ConfigError(str(error), place=stored.archive, remedy="make the release again") from error
         return stored

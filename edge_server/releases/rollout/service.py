@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_client.system.logging.formatters import about
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import Arrived, BrokerAddress, Confirmed, Inbox, LinkDown, LinkUp
 from edge_client.transport.event_loop import EventLoop
-from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp
 from edge_server.releases.rollout import machine, progress, state
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.transport.broker_connection import BrokerConnection, check_sender

@@ -15,8 +15,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from edge_client.security.identity import certificates, private_files
-from edge_client.transport.broker_address import TlsFiles, parse_address
-from edge_client.transport.link_events import Inbox, LinkUp
+from edge_client.transport.broker_link import Inbox, LinkUp, TlsFiles, parse_address
 from edge_client.transport.mqtt_client import Link
 from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.certificates import client_certificate

@@ -14,8 +14,8 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from edge_client.transport import link_events, mqtt_client
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport import broker_link, mqtt_client
+from edge_client.transport.broker_link import BrokerAddress
 from edge_client.transport.event_loop import EventLoop, Stop
 from edge_server.security.identity import enrolment_codes, mosquitto
 from edge_server.security.identity.authority import Authority
@@ -32,7 +32,7 @@ class RegistrationService:
 
     def __init__(self, authority: Authority, address: BrokerAddress) -> None:
         self._address, self._registration = address, RegistrationAuthority(authority)
-        self.inbox: link_events.Inbox = queue.SimpleQueue()
+        self.inbox: broker_link.Inbox = queue.SimpleQueue()
         filters = topics.authority_filters(authority.settings.federation)
         self._link = mqtt_client.Link(address, self.inbox, client_id=mosquitto.SERVICE, filters=filters)
         self.loop = EventLoop(self.inbox, handle=self._handle)
@@ -54,13 +54,13 @@ class RegistrationService:
         match event:
             case Stop():
                 self._stopped = True
-            case link_events.Arrived(topic, payload):
+            case broker_link.Arrived(topic, payload):
                 back, message = self._registration.answer(topic, payload)
                 self._link.publish(str(back), encode_message(message))
-            case link_events.LinkUp():
+            case broker_link.LinkUp():
                 log.info("answering at %s", self._address)
                 self._link.handle(event)
-            case link_events.LinkDown(reason):
+            case broker_link.LinkDown(reason):
                 log.warning("no connection to %s: %s; trying again", self._address, reason)
                 self._link.handle(event)
 

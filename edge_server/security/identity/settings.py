@@ -8,7 +8,7 @@ from pathlib import Path
 import tomli_w
 from pydantic import Field, ValidationError
 
-from edge_client.transport.broker_address import BrokerAddress, TlsFiles
+from edge_client.transport.broker_link import BrokerAddress, TlsFiles
 from edge_server.config.errors import explain
 from schemas.base import Name, Settings
 from schemas.errors import ConfigError

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.compression.decoding import Decoded
-from edge_client.pruning.index_sets import AxisIndex, IndexSet, axis_key, full_index_set, to_array
-from edge_client.pruning.lazy_slicing import read_rows
+from edge_client.pruning.index_sets import AxisIndex, IndexSet, axis_key, full_index_set, read_rows, to_array
 from edge_client.pruning.slicing import check_spec, expect_shape, moved_axes
 from edge_server.strategy.aggregation.blocks import as_rows
 from schemas.errors import InvariantError

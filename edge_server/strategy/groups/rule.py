@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from edge_client.pruning.lazy_slicing import LazySlice
+from edge_client.pruning.index_sets import LazySlice
 from edge_client.system.plugins import Traits
 from edge_server.strategy.aggregation.blocks import lazy_arrays
 from edge_server.strategy.explanations import Observed

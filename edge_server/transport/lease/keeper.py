@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from edge_client.transport import link_events, mqtt_client
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport import broker_link, mqtt_client
+from edge_client.transport.broker_link import BrokerAddress
 from edge_client.transport.event_loop import EventLoop
 from edge_server.transport.lease import machine
 from edge_server.transport.lease.holder import in_words, runs_here
@@ -60,10 +60,10 @@ class LeaseKeeper:
         self._state = LeaseState(
             me, federation, run, follows=follows, first_epoch=first_epoch, had_standby=had_standby
         )
-        self._inbox: link_events.Inbox = queue.SimpleQueue()
+        self._inbox: broker_link.Inbox = queue.SimpleQueue()
         self._lock = threading.Condition()
         self.ended = False
-        self._others: link_events.Inbox | None = None
+        self._others: broker_link.Inbox | None = None
         self._address, self.trouble = address, ""
         self._watched: Callable[[LeaseState], None] = lambda state: None
         self._link = mqtt_client.Link(
@@ -173,7 +173,7 @@ class LeaseKeeper:
         with self._lock:
             self._take(machine.name_standby(self._state, standby, time.monotonic()))
 
-    def talk(self, topics: frozenset[str], inbox: link_events.Inbox | None) -> None:
+    def talk(self, topics: frozenset[str], inbox: broker_link.Inbox | None) -> None:
         """Subscribe to these topics, too; their messages go into the inbox."""
         with self._lock:
             self._others = inbox
@@ -206,20 +206,20 @@ class LeaseKeeper:
     def _take_event(self, event: object) -> None:
         now, before = time.monotonic(), self._state
         match event:
-            case link_events.Subscribed():
+            case broker_link.Subscribed():
                 self._step(Connected(), now)
-            case link_events.LinkDown(reason):
+            case broker_link.LinkDown(reason):
                 self.trouble = f"no connection to {self._address}: {reason}; trying again"
                 self._link.handle(event)
                 self._step(Disconnected(), now)
-            case link_events.Arrived(topic, payload, retained) if topic == self._topic and payload:
+            case broker_link.Arrived(topic, payload, retained) if topic == self._topic and payload:
                 self._hear(payload, now, retained=retained)
-            case link_events.Arrived() if self._others is not None:
+            case broker_link.Arrived() if self._others is not None:
                 self._others.put(event)
-            case link_events.LinkUp():
+            case broker_link.LinkUp():
                 self.trouble = ""
                 self._link.handle(event)
-            case link_events.Confirmed():
+            case broker_link.Confirmed():
                 self._link.handle(event)
         self._step(Tick(self._alive()), now)
         if self._state is not before:

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.link_events import Inbox
+from edge_client.transport.broker_link import BrokerAddress, Inbox
 from edge_server.transport.receivers.messages import Expect, ReceiverMessage, decode_line, encode_line
 from schemas.errors import ConfigError
 from schemas.tensors.chunks import BlobRef

@@ -16,8 +16,8 @@ from typing import Any
 
 from edge_client.storage.blob_store import BlobStore
 from edge_client.system.logging.setup import begin_inherited_log
-from edge_client.transport import link_events, mqtt_client
-from edge_client.transport.broker_address import BrokerAddress, TlsFiles
+from edge_client.transport import broker_link, mqtt_client
+from edge_client.transport.broker_link import BrokerAddress, TlsFiles
 from edge_client.transport.event_loop import EventLoop
 from edge_server.transport.receivers.messages import (
     Expect,
@@ -81,7 +81,7 @@ class Receiver:
     """Receives its share of one federation's uploads until the server closes the pipe."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self._inbox: link_events.Inbox = queue.SimpleQueue()
+        self._inbox: broker_link.Inbox = queue.SimpleQueue()
         self._ended = False
         store = BlobStore(Path(settings["folder"]), durable=settings["durable"], only_writes=True)
         self._placing = ChunkPlacement(store)
@@ -113,15 +113,15 @@ class Receiver:
             match event:
                 case Ended():
                     self._ended = True
-                case link_events.Arrived(topic, payload):
+                case broker_link.Arrived(topic, payload):
                     self._on_message(topic, payload)
                 case Expect():
                     self._send(*self._placing.expect(event))
-                case link_events.LinkDown(downgrade=True, silent=False):
+                case broker_link.LinkDown(downgrade=True, silent=False):
                     self._send(Unable(detail=OLD_BROKER))
-                case link_events.NotGranted(_, reason):
+                case broker_link.NotGranted(_, reason):
                     self._send(Unable(detail=f"the broker grants no shared subscription: {reason}"))
-                case link_events.LinkUp():
+                case broker_link.LinkUp():
                     self._link.handle(event)
                     self._send(Ready())
                 case _:

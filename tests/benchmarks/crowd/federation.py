@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.config.load import load_config
 from edge_server.coordinator import launch, server
 from edge_server.coordinator.jobs import JobDone

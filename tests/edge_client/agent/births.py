@@ -5,12 +5,12 @@ from typing import Any, cast
 
 from edge_client.agent.announcer import Announcer
 from edge_client.agent.eligibility.monitor import EligibilityMonitor
-from edge_client.agent.messenger import Messenger
 from edge_client.agent.presence import Presence
+from edge_client.agent.server_contact import Messenger
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from schemas.messages import Birth
 from schemas.topics import Channel
 from schemas.values import CapabilityProfile

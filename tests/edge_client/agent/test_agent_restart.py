@@ -22,9 +22,8 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_client.training.checkpoints import EpochCheckpoints
 from edge_client.transport import event_loop
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import Arrived, BrokerAddress, LinkUp
 from edge_client.transport.chunk_transfer import MAX_PATIENCE_S
-from edge_client.transport.link_events import Arrived, LinkUp
 from schemas.messages import (
     Acknowledgement,
     Birth,

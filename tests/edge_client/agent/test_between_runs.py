@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from edge_client.transport.link_events import Arrived, LinkUp
+from edge_client.transport.broker_link import Arrived, LinkUp
 from edge_server.fleet.service import FederationLink
 from edge_server.fleet.settings.service import ServedFederation
 from schemas.messages import BlobRequest, FederationEnd, RoundAnnouncement, encode_message

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from edge_client.agent.session.state import Session, SessionPhase
 from edge_client.agent.session_runner import DataWatch
-from edge_client.transport.link_events import LinkUp
+from edge_client.transport.broker_link import LinkUp
 
 IDLE = Session("federation", "pi")
 

@@ -23,7 +23,7 @@ from edge_client.data.partition import HELD, NEW, TRAINED, split_indices
 from edge_client.data.sounds.recordings import RESTS_S
 from edge_client.data.sources import load_source
 from edge_client.storage.blob_store import BlobStore
-from edge_client.transport.link_events import Inbox
+from edge_client.transport.broker_link import Inbox
 from schemas.messages import Task
 from schemas.values import DriftFinding
 from tests.edge_client.agent.session.by_hand import task, update

@@ -7,7 +7,7 @@ from typing import Any, cast
 from edge_client.agent.announcer import LOOK_AT_MODEL_S
 from edge_client.agent.session.state import Session
 from edge_client.inference.model_slots import ServedModel, Slots
-from edge_client.transport.link_events import LinkUp
+from edge_client.transport.broker_link import LinkUp
 from schemas.topics import Channel
 from tests.edge_client.agent.births import Births
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.transport.link_events import Arrived, LinkUp
+from edge_client.transport.broker_link import Arrived, LinkUp
 from schemas.errors import ConfigError
 from schemas.messages import Birth, Death, encode_message
 from schemas.topics import Channel, DeviceTopic

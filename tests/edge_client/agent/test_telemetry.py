@@ -6,17 +6,16 @@ from typing import Any, cast
 
 import pytest
 
-from edge_client.agent.messenger import Messenger
+from edge_client.agent.announcer import WorkTelemetry
 from edge_client.agent.presence import Presence
+from edge_client.agent.server_contact import Messenger
 from edge_client.agent.session.machine import Session, SessionPhase
 from edge_client.agent.settings import AgentSettings
-from edge_client.agent.telemetry import WorkTelemetry
 from edge_client.agent.worker import Progress
 from edge_client.cli.config_file import read_client_file
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
-from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.link_events import LinkUp
+from edge_client.transport.broker_link import BrokerAddress, LinkUp
 from schemas.errors import ConfigError
 from schemas.messages import Task
 from schemas.topics import Channel

@@ -12,8 +12,7 @@ from edge_client.agent.session.machine import SessionPhase
 from edge_client.agent.veto import Veto, objection
 from edge_client.cli.config_file import read_client_file
 from edge_client.data.local import LocalData
-from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.link_events import LinkUp
+from edge_client.transport.broker_link import BrokerAddress, LinkUp
 from schemas.errors import ConfigError
 from schemas.messages import Task, TaskReply
 from schemas.statistics import StatisticsRequest

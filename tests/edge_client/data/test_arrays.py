@@ -11,9 +11,8 @@ from edge_client.data.local import LocalData
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import fit_data, with_side
 from edge_client.data.sources import load_source
-from edge_client.inference.input_files import read_image
 from edge_client.inference.onnx_model import load_model
-from edge_client.inference.queries import read_input
+from edge_client.inference.queries import read_image, read_input
 from edge_client.inference.service.requests import read_request
 from edge_server.config.load import load_config
 from edge_server.config.test_data import load_test_data

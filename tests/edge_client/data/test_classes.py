@@ -19,7 +19,7 @@ from edge_client.data.classes import (
 )
 from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.sources import load_source
-from edge_client.data.tasks.conversion import in_task
+from edge_client.data.tasks.labels import in_task
 from edge_server.config.load import load_config
 from edge_server.config.test_data import load_test_data
 from schemas.errors import ConfigError

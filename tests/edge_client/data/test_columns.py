@@ -15,7 +15,7 @@ from edge_client.data.columns import completed_by, features_of, in_columns
 from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import BrokerAddress
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import Birth, encode_message
 from schemas.values import CapabilityProfile, Feature, ModelSpec, Preprocessing, Reason

@@ -26,7 +26,7 @@ from edge_client.data.sources import SOURCES
 from edge_client.data.tables.kinds import TABLES
 from edge_client.system.logging.formatters import JsonFormat, stack_of
 from edge_client.system.logging.setup import RecentLog
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import BrokerAddress
 from schemas.errors import ConfigError, PeerError, in_full
 from schemas.messages import DiagnosticRequest
 from schemas.messages.remote import Diagnostic

@@ -14,7 +14,7 @@ from edge_client.agent.settings import AgentSettings
 from edge_client.cli.main import main
 from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.local import LocalData
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import BrokerAddress
 from schemas.errors import PeerError
 from schemas.messages import Birth, TaskReply, encode_message
 from schemas.values import CapabilityProfile, ModelSpec, Preprocessing, Reason

@@ -17,8 +17,8 @@ from edge_client.data.local import LocalData
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import fit_data, redrawn, say_other_scale, shape_misfit, with_side
 from edge_client.data.sources import load_source
-from edge_client.inference.input_files import read_image
 from edge_client.inference.onnx_model import load_model
+from edge_client.inference.queries import read_image
 from edge_client.system.hardware.memory import Memory
 from edge_server.config.load import load_config
 from edge_server.config.test_data import load_test_data, model_spec

@@ -14,8 +14,7 @@ from onnx import ModelProto
 from torch import Tensor, nn
 
 from edge_client.inference.export import graph_export
-from edge_client.inference.export.graph_cache import keep_graph, known_graphs
-from edge_client.inference.export.graph_export import draw_graph, fill
+from edge_client.inference.export.graph_export import draw_graph, fill, keep_graph, known_graphs
 from edge_client.inference.export.onnx import ExportRefused, ExportReport, export_onnx, find_graph
 from edge_client.models.graphs.filling import MAX_GRAPH_BYTES
 from edge_client.pruning.channel_graph.trace import trace_channels

@@ -17,8 +17,8 @@ from PIL import Image
 
 from edge_client.cli.main import main
 from edge_client.inference.benchmark import BenchResult, bench, resident_bytes, thread_counts
-from edge_client.inference.input_files import read_image
 from edge_client.inference.onnx_model import LoadedModel, load_model
+from edge_client.inference.queries import read_image
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 

@@ -10,8 +10,7 @@ from torch import nn
 
 from edge_client.models.build import build_model
 from edge_client.models.header import header_of
-from edge_client.models.inputs import InputRecord
-from edge_client.models.registry import entry, is_ours
+from edge_client.models.registry import InputRecord, entry, is_ours
 from edge_client.models.zoo import input_record, with_colours
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.system import schemas_package
+from edge_client.system import user_code
 from edge_client.system.user_code import users_function
 from schemas.errors import ConfigError
 
-ROOT = Path(schemas_package.HOME)
+ROOT = Path(user_code.HOME)
 DATA = """
 import numpy as np
 from helper_of_mine import COUNT

@@ -18,7 +18,7 @@ from edge_client.inference.service.metrics import RequestMetrics
 from edge_client.inference.service.model_source import FileSource
 from edge_client.inference.service.predictor import Predictor
 from edge_client.system.watchdog import Watchdog, watchdog_of
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.config.load import load_config
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.server import Server

@@ -1,6 +1,6 @@
 """The names that are checked without torch are those of the optimizers."""
 
-from edge_client.training.optimizer_names import OPTIMIZER_NAMES
+from edge_client.training.epochs import OPTIMIZER_NAMES
 from edge_client.training.optimizers import OPTIMIZERS
 
 

@@ -16,8 +16,7 @@ from edge_client.agent.server_contact import (
     WarnNoAnswer,
 )
 from edge_client.cli.main import main
-from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
-from edge_client.transport.link_events import LinkDown
+from edge_client.transport.broker_link import BrokerAddress, LinkDown, TlsFiles, parse_address
 from edge_client.transport.paho_client import ADVISE_AT, ConnectionAttempts
 from edge_client.transport.tls import is_lasting
 from schemas.errors import ConfigError

@@ -8,8 +8,7 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
-from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.link_events import Arrived, LinkDown
+from edge_client.transport.broker_link import Arrived, BrokerAddress, LinkDown
 from edge_client.transport.message_parts import SMALL_PAYLOAD
 from edge_client.transport.mqtt_client import MAX_INBOX, MAX_LARGE, Link
 

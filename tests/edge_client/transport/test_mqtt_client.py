@@ -15,8 +15,7 @@ import pytest
 
 from edge_client.transport import mqtt_client as module
 from edge_client.transport import paho_client
-from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.link_events import Arrived, Confirmed, LinkDown, LinkUp
+from edge_client.transport.broker_link import Arrived, BrokerAddress, Confirmed, LinkDown, LinkUp
 from edge_client.transport.message_parts import MAX_IN_FLIGHT
 from edge_client.transport.mqtt_client import Link
 from edge_server.transport.broker.launch import RunningBroker, find_mosquitto, running_broker

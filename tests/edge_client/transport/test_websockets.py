@@ -8,8 +8,7 @@ import pytest
 
 from edge_client.cli.doctor.broker import broker
 from edge_client.cli.doctor.network import network
-from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
-from edge_client.transport.link_events import Arrived, LinkUp
+from edge_client.transport.broker_link import Arrived, BrokerAddress, LinkUp, TlsFiles, parse_address
 from tests.edge_client.cli.doctor.test_broker import mosquitto, reported
 from tests.edge_client.transport.test_mqtt_client import Owner, wait_until_subscribed
 from tests.edge_server.security.identity.conftest import free_ports, identity, new_authority

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_client.models.inputs import InputRecord
+from edge_client.models.registry import InputRecord
 from edge_server.config.config import Config
 from edge_server.config.inputs import OF_IMAGENET, describe_inputs, describe_unscaled, with_inputs
 from edge_server.config.load import load_config

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edge_client.inference.export import graph_cache, graph_export
+from edge_client.inference.export import graph_export
 from edge_server.config.load import load_config
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.coordinator import Coordinator
@@ -38,7 +38,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[GraphJob]:
         return found
 
     monkeypatch.setattr(ModelProcess, "draw", draw)
-    monkeypatch.setattr(graph_cache, "known_graphs", lambda *_: iter(()))
+    monkeypatch.setattr(graph_export, "known_graphs", lambda *_: iter(()))
     return jobs
 
 
@@ -57,7 +57,7 @@ def test_every_tier_is_drawn_once_and_its_graph_is_tried_first(
 def test_nothing_is_drawn_that_this_machine_knows(
     coordinator: Coordinator, asked: list[GraphJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph_cache, "known_graphs", lambda *_: iter((b"known",)))
+    monkeypatch.setattr(graph_export, "known_graphs", lambda *_: iter((b"known",)))
     coordinator.early_graphs.begin()
     coordinator.early_graphs.wait()
     assert not asked

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from edge_client.models.build import build_model
-from edge_client.models.inputs import InputRecord
+from edge_client.models.registry import InputRecord
 from edge_server.config.config import Config
 from edge_server.config.inputs import OF_IMAGENET
 from edge_server.config.load import differences, load_config

@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from edge_client.transport.broker_address import parse_address
-from edge_client.transport.link_events import Arrived, LinkUp
+from edge_client.transport.broker_link import Arrived, LinkUp, parse_address
 from edge_server.config.load import load_config
 from edge_server.coordinator.reception import NO_BLOB, Reception
 from schemas.messages import BlobRequest, Refusal, decode_message, encode_message

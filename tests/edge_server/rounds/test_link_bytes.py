@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.observability.counters import RunCounters
 from edge_server.rounds.link_bytes import IndirectTraffic, LinkBytes, link_bytes
 from edge_server.transport.broker.launch import RunningBroker

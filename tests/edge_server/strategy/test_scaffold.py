@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from edge_client.training.objectives.objective import TrainingContext
+from edge_client.training.objectives.base import TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.closing import close_round

@@ -16,8 +16,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from edge_client.models.fixed_state import distinct, sent_tensors
 from edge_client.pruning.attention import attach
+from edge_client.training.objectives.heterofl import scale_pruned_layers
 from edge_client.training.objectives.output_energy import EnergyMeter
-from edge_client.training.objectives.scaler import scale_pruned_layers
 from edge_client.training.step_graphs import names
 from schemas.submodel import ChannelMap, SubModelSpec
 

@@ -1,7 +1,10 @@
 """A traced step as an ONNX model whose batch axis is free."""
 
+import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -20,9 +23,37 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 
+from edge_client.models import modes
 from edge_client.models.graphs import checks, exporter
+from edge_client.pruning import attention
+from edge_client.system.libraries import release
+from edge_client.training.objectives import heterofl
 from edge_client.training.step_graphs import names
-from edge_client.training.step_graphs.drawing import normalisation, pooling, refusal, transposes
+from edge_client.training.step_graphs.drawing import normalisation, pooling, transposes
+from schemas.errors import EdgeError
+
+# What a drawn graph depends on besides the network: the code that draws, and its libraries.
+
+LIBRARIES = ("torch", "onnx", "onnxscript")
+
+
+@cache
+def drawing_version() -> str:
+    """A digest that changes when the same network may be drawn differently."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    files += [Path(str(module.__file__)) for module in (names, attention, modes, heterofl)]
+    digest = hashlib.sha256(repr([release(name) for name in LIBRARIES]).encode())
+    for path in files:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+# Why a step cannot be drawn.
+
+
+class DrawingRefused(EdgeError):
+    """The step cannot be drawn, or its graph computes something else than torch."""
+
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +116,7 @@ def export(
                 TracedStep(graph, constants).eval(), tuple(example.values()), **options
             )
         if program is None:
-            raise refusal.DrawingRefused("torch exported nothing")
+            raise DrawingRefused("torch exported nothing")
         _free(program.model, examples)
         _tidy(program.model)
     exported: onnx.ModelProto = ir.to_proto(program.model)

@@ -25,9 +25,8 @@ from edge_client.models.attributes import attributes_of, differing_places, users
 from edge_client.models.graphs import checks, exporter, sessions
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.decompositions import step_decompositions
-from edge_client.training.step_graphs.drawing.export import BATCH, export
+from edge_client.training.step_graphs.drawing.export import BATCH, DrawingRefused, export
 from edge_client.training.step_graphs.drawing.passes import Passes, passes_of
-from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
 from edge_client.training.step_graphs.drawing.transposes import fuse_transposes, number_of_examples
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec

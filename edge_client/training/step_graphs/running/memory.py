@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from edge_client.compression.low_rank import factor_size
 from edge_client.system.hardware.memory import memory
 from edge_client.system.process_memory import trim_heap
-from edge_client.training import optimizer_names, trainer
+from edge_client.training import epochs, trainer
 from edge_client.training.step_graphs.running.graph_file import StepGraph
 from schemas.strategy import Adapters, TrainingSettings
 
@@ -63,7 +63,7 @@ def step_bytes(
 
     Without epochs there are neither gradients nor an optimizer; the gradients of a `split` batch are summed.
     """
-    optimizer = optimizer_names.kept_per_number(plan) * (weights - low.adapted + low.factors)
+    optimizer = epochs.kept_per_number(plan) * (weights - low.adapted + low.factors)
     copies = (1 + split) * weights + optimizer + low.adapted + 2 * low.factors
     session = PER_GRAPH_BYTE * step.size + PER_WORKING_BYTE * working_bytes(step, batch)
     return round(copies * (plan.local_epochs > 0) + session)

@@ -19,9 +19,8 @@ from edge_client.models.graphs.filling import MAX_GRAPH_BYTES, open_features, op
 from edge_client.models.graphs.sessions import open_on_processor
 from edge_client.system.process_memory import trim_heap
 from edge_client.training import feature_sums
-from edge_client.training.epochs import EpochProgress
+from edge_client.training.epochs import EpochProgress, check_optimizer
 from edge_client.training.feature_cache import FeatureCache, features_of_parts, inputs_at
-from edge_client.training.optimizer_names import check_optimizer
 from edge_client.training.results import NOTHING, Evaluation, TrainingResult
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running.arena import reserve, return_memory, session_options

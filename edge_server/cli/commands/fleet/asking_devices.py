@@ -13,7 +13,7 @@ from edge_server.fleet.diagnostics.answers import why_none
 from schemas.errors import nearest
 
 if TYPE_CHECKING:
-    from edge_client.transport.broker_address import BrokerAddress
+    from edge_client.transport.broker_link import BrokerAddress
     from edge_server.fleet.diagnostics.inquiry import Inquired, Terms
     from edge_server.storage.service_folder import ServiceFolder
 
@@ -52,8 +52,7 @@ ASKING = (
 def age(text: str) -> float:
     """Parse an age such as `90s`, `30m`, `1h` or `2d`, in seconds."""
     from edge_server.config.measures import SECONDS, quantity
-    from schemas.bounds import MAX_SECONDS
-    from schemas.errors import ConfigError
+    from schemas.errors import MAX_SECONDS, ConfigError
 
     try:
         seconds = quantity(text, {"": 1.0, **SECONDS}, "an age")
@@ -120,7 +119,7 @@ def _folder(args: argparse.Namespace) -> "ServiceFolder | None":
 
 
 def _broker(args: argparse.Namespace, folder: "ServiceFolder | None") -> "tuple[str, BrokerAddress]":
-    from edge_client.transport.broker_address import TlsFiles, parse_address
+    from edge_client.transport.broker_link import TlsFiles, parse_address
     from edge_server.fleet.settings.service import load_service_settings
 
     settings = None if folder is None else load_service_settings(folder.settings)

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import BrokerAddress
 from edge_server.observability.integrations.home_assistant.states import Installation
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.journal import RolloutJournal

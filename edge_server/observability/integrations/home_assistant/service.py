@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from edge_client.transport import link_events, mqtt_client
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport import broker_link, mqtt_client
+from edge_client.transport.broker_link import BrokerAddress
 from edge_server.config.object_store import HomeAssistantSettings
 from edge_server.observability.integrations.background_thread import BackgroundThread
 from edge_server.observability.integrations.home_assistant import install_button, states, topics
@@ -38,7 +38,7 @@ class HomeAssistant:
         settled_s: float = SETTLED_S,
     ) -> None:
         self._topics, self._settled_s = topics.HomeAssistantTopics(federation, settings.prefix), settled_s
-        self.inbox: link_events.Inbox = queue.SimpleQueue()
+        self.inbox: broker_link.Inbox = queue.SimpleQueue()
         self._link = mqtt_client.Link(
             address,
             self.inbox,
@@ -78,13 +78,13 @@ class HomeAssistant:
     # --- incoming ---
     def _handle(self, event: Any) -> None:
         match event:
-            case link_events.Arrived(topic, payload):
+            case broker_link.Arrived(topic, payload):
                 self._on_message(topic, payload)
-            case link_events.LinkUp():
+            case broker_link.LinkUp():
                 self._up_since = time.monotonic()
                 self.sent = topics.forget_sent(self.sent)
                 self._link.publish(self._topics.status, states.ONLINE, retain=True)
-            case link_events.LinkDown(reason):
+            case broker_link.LinkDown(reason):
                 self._up_since = None
                 log.info("Home Assistant: no connection to the broker: %s; trying again", reason)
                 self._link.handle(event)

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_client.storage.private_state import note_session
-from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
+from edge_client.transport.broker_link import Arrived, BrokerAddress, Inbox, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
 from edge_server.observability.integrations.background_thread import BackgroundThread
 from edge_server.observability.integrations.sparkplug import edge_node

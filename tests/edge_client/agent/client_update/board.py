@@ -15,7 +15,7 @@ from edge_client.agent.offers.trial import Worked
 from edge_client.agent.restart import RestartWanted
 from edge_client.agent.settings import AgentSettings
 from edge_client.security.trusted_key import TrustedKey
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from schemas.messages import BlobRequest, ClientOffer, ClientReport, ClientWithdrawal, Message
 from schemas.tensors.chunks import decode_chunk, encode_chunk
 from schemas.values import CapabilityProfile

@@ -8,8 +8,7 @@ import pytest
 
 from edge_client.agent.lazy_services import LazyClientUpdate
 from edge_client.agent.settings import AgentSettings
-from edge_client.transport.broker_address import parse_address
-from edge_client.transport.link_events import Arrived
+from edge_client.transport.broker_link import Arrived, parse_address
 from schemas.errors import PeerError
 from schemas.messages import ClientReport, ClientWithdrawal, ModelWithdrawal, encode_message
 from schemas.topics import Channel, DeviceTopic

@@ -12,8 +12,7 @@ from edge_client.agent.assembly import EligibilityService
 from edge_client.agent.eligibility.rules import Rules
 from edge_client.agent.session.machine import SessionPhase
 from edge_client.data.local import LocalData
-from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.link_events import LinkUp
+from edge_client.transport.broker_link import BrokerAddress, LinkUp
 from schemas.messages import Birth, TaskReply
 from schemas.strategy import TrainingPlan
 from schemas.values import CapabilityProfile, Eligibility, Reason

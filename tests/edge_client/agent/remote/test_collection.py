@@ -9,12 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.agent.remote.collection import Collector, encode_bounded, hidden_by, select_lines
-from edge_client.agent.remote.doctor_process import DoctorProcess, doctor_command
+from edge_client.agent.remote.collection import (
+    Collector,
+    DoctorProcess,
+    doctor_command,
+    encode_bounded,
+    hidden_by,
+    select_lines,
+)
 from edge_client.agent.settings import AgentSettings, RemoteSettings
 from edge_client.system.crash_record import FOLDER, LAST
 from edge_client.system.logging.setup import RecentLog
-from edge_client.transport.broker_address import BrokerAddress, TlsFiles
+from edge_client.transport.broker_link import BrokerAddress, TlsFiles
 from schemas.messages import DiagnosticRequest
 from schemas.messages.remote import MAX_ANSWER_CHARS, Diagnostic
 from schemas.values import CapabilityProfile

@@ -10,11 +10,10 @@ import pytest
 
 from edge_client.agent.lazy_services import LazyDiagnostics
 from edge_client.agent.remote import collection
-from edge_client.agent.remote.doctor_process import DoctorProcess
+from edge_client.agent.remote.collection import DoctorProcess
 from edge_client.agent.session.state import Session
 from edge_client.agent.settings import AgentSettings, RemoteSettings
-from edge_client.transport.broker_address import parse_address
-from edge_client.transport.link_events import Arrived
+from edge_client.transport.broker_link import Arrived, parse_address
 from schemas.errors import PeerError
 from schemas.messages import (
     DiagnosticPart,

@@ -17,7 +17,7 @@ from edge_client.data.dataset import make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.inference.model_slots import ServedModel, Slots
 from edge_client.security.trusted_key import TrustedKey
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from schemas.messages import BlobRequest, Message, ModelOffer, ModelReport, encode_message
 from schemas.messages.rollout import TrialTerms
 from schemas.tensors.chunks import BlobRef, decode_chunk, digest_of, encode_chunk

@@ -18,7 +18,7 @@ from edge_client.cli.doctor.broker import broker, packets
 from edge_client.cli.doctor.finding import Finding
 from edge_client.cli.doctor.network import network
 from edge_client.cli.main import main
-from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
+from edge_client.transport.broker_link import BrokerAddress, TlsFiles, parse_address
 from edge_client.transport.mqtt_client import Link
 from edge_server.transport.broker.launch import find_mosquitto, running_broker
 from schemas.messages import BlobRequest, Refusal, decode_message, encode_message

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from edge_client.cli.doctor.broker import strangers
-from edge_client.transport.broker_address import BrokerAddress, is_loopback
+from edge_client.transport.broker_link import BrokerAddress, is_loopback
 from edge_server.cli.main import main
 from edge_server.coordinator.launch import warn_of_open_broker
 from edge_server.transport.broker import packets

@@ -18,9 +18,8 @@ from edge_client.data.local import LocalData
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import fit_data
 from edge_client.data.sources import load_source
-from edge_client.inference.input_files import read_image
 from edge_client.inference.onnx_model import load_model
-from edge_client.inference.queries import read_input
+from edge_client.inference.queries import read_image, read_input
 from edge_client.inference.service.requests import read_request
 from schemas.errors import ConfigError, PeerError, in_full
 from schemas.messages import Task

@@ -3,7 +3,7 @@
 import numpy as np
 
 from edge_client.data.dataset import LabelledData, make_labelled_data
-from edge_client.data.tasks.conversion import in_task
+from edge_client.data.tasks.labels import in_task
 
 FEATURES = 6
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, make_labelled_data
-from edge_client.data.tasks.conversion import in_task
+from edge_client.data.tasks.labels import in_task
 from edge_client.data.tasks.learning_task import Answers
 from edge_client.data.tasks.metrics import LOSSES
 from edge_client.data.tasks.registry import TASKS, learning_task

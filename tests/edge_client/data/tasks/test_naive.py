@@ -11,7 +11,7 @@ from edge_client.agent.task_runner import training_metrics
 from edge_client.cli.main import main
 from edge_client.data.columns import features_of
 from edge_client.data.sources import load_source
-from edge_client.data.tasks.conversion import in_task
+from edge_client.data.tasks.labels import in_task
 from edge_client.data.tasks.metrics import naive_forecasts
 from edge_client.data.tasks.words import reference_text
 from edge_client.inference.export.metadata import describe

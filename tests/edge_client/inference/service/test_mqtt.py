@@ -12,8 +12,7 @@ from edge_client.inference.service.metrics import RequestMetrics
 from edge_client.inference.service.model_source import FileSource
 from edge_client.inference.service.mqtt import MqttChannel
 from edge_client.inference.service.predictor import Predictor
-from edge_client.transport.broker_address import parse_address
-from edge_client.transport.link_events import Arrived, LinkUp
+from edge_client.transport.broker_link import Arrived, LinkUp, parse_address
 from edge_client.transport.mqtt_client import Link
 from edge_server.transport.broker.launch import RunningBroker, running_broker
 from schemas.topics import PredictTopic

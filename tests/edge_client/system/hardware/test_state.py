@@ -1,6 +1,6 @@
 """The current state of a board; unknown values cause no error."""
 
-from edge_client.agent.telemetry import board_state
+from edge_client.agent.announcer import board_state
 from schemas.values import BoardState
 from tests.edge_client.system.hardware.trees import PI, tree
 

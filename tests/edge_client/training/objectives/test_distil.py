@@ -9,7 +9,7 @@ from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
 from edge_client.training.evaluation import logits
 from edge_client.training.loop import train
-from edge_client.training.objectives.objective import Batch, TrainingContext
+from edge_client.training.objectives.base import Batch, TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from schemas.errors import ConfigError
 from schemas.strategy import Component, TrainingPlan

@@ -10,8 +10,8 @@ from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.sources import load_source
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.loop import train
+from edge_client.training.objectives.base import Batch, TrainingContext
 from edge_client.training.objectives.fedmix import Mix
-from edge_client.training.objectives.objective import Batch, TrainingContext
 from schemas.errors import ConfigError
 from schemas.strategy import Component, TrainingPlan
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from edge_client.pruning.surgery import compact
-from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
+from edge_client.training.objectives.base import Batch, LocalObjective, TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec

@@ -8,8 +8,8 @@ from torch import nn
 from edge_client.data.sources import load_source
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.loop import train
+from edge_client.training.objectives.base import TrainingContext
 from edge_client.training.objectives.igfl import Igfl
-from edge_client.training.objectives.objective import TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from schemas.errors import ConfigError
 from schemas.strategy import Component, TrainingPlan

@@ -13,7 +13,7 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of, compact
 from edge_client.training.loop import train
 from edge_client.training.objectives import registry
-from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
+from edge_client.training.objectives.base import Batch, LocalObjective, TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.results import TrainingStopped, merge_groups
 from schemas.errors import ConfigError

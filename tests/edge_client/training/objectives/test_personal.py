@@ -6,7 +6,7 @@ from torch import nn
 
 from edge_client.pruning.surgery import arrays_of, load_arrays
 from edge_client.pruning.update_coordinates import in_global, in_sub_model
-from edge_client.training.objectives.objective import LocalObjective, TrainingContext
+from edge_client.training.objectives.base import LocalObjective, TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec

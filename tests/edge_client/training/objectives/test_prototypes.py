@@ -12,7 +12,7 @@ from edge_client.models.registry import MODELS
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of, compact
 from edge_client.training.loop import train
-from edge_client.training.objectives.objective import TrainingContext
+from edge_client.training.objectives.base import TrainingContext
 from edge_client.training.objectives.prototypes import Prototypes
 from schemas.errors import ConfigError
 from schemas.strategy import Component, TrainingPlan

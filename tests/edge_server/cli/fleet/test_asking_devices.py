@@ -20,7 +20,7 @@ from edge_client.agent.settings import AgentSettings, RemoteSettings
 from edge_client.data.dataset import make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.system.logging.setup import RecentLog
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.cli.commands.fleet.logs import crash_lines
 from edge_server.cli.main import main
 from edge_server.fleet.diagnostics import inquiry, operator

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.coordinator.gateway.gateway import SiteGateway
 from edge_server.coordinator.gateway.intake import (
     MAX_KNOWN,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edge_client.transport import mqtt_client
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.coordinator.gateway.gateway import GatewayStopped, SiteGateway
 from edge_server.transport.broker.launch import find_mosquitto, running_broker
 

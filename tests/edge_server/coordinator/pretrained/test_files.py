@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 
 from edge_client.models.build import build_model
-from edge_client.models.inputs import InputRecord
+from edge_client.models.registry import InputRecord
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of
 from edge_server.cli.main import main

@@ -14,7 +14,7 @@ from torchvision.models._api import Weights, WeightsEnum
 from torchvision.transforms._presets import ImageClassification
 
 from edge_client.models.build import build_model
-from edge_client.models.inputs import InputRecord
+from edge_client.models.registry import InputRecord
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of
 from edge_server.coordinator.initial_model import find_initial_model

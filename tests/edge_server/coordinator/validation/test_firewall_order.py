@@ -13,8 +13,7 @@ import pytest
 
 from edge_client.compression.layered_model import received_groups
 from edge_client.data.tasks.registry import CLASSIFICATION
-from edge_client.transport.broker_address import parse_address
-from edge_client.transport.link_events import Arrived, LinkUp
+from edge_client.transport.broker_link import Arrived, LinkUp, parse_address
 from edge_server.config.load import load_config
 from edge_server.config.run_sections import FirewallSettings
 from edge_server.coordinator.assembly import assemble

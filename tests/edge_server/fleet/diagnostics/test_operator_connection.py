@@ -4,8 +4,7 @@ import logging
 
 import pytest
 
-from edge_client.transport.broker_address import parse_address
-from edge_client.transport.link_events import Arrived
+from edge_client.transport.broker_link import Arrived, parse_address
 from edge_server.fleet.diagnostics.inquiry import Terms
 from edge_server.fleet.diagnostics.operator import OperatorConnection, Selection
 from schemas.messages.remote import Diagnostic

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from edge_client.transport import mqtt_client
-from edge_client.transport.broker_address import parse_address
-from edge_client.transport.link_events import LinkDown
+from edge_client.transport.broker_link import LinkDown, parse_address
 from edge_server.fleet.diagnostics.inquiry import Terms
 from edge_server.fleet.diagnostics.operator import OperatorConnection, Selection
 from edge_server.transport.broker.launch import find_mosquitto, running_broker

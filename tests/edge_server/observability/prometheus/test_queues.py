@@ -5,8 +5,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from edge_client.transport.broker_address import parse_address
-from edge_client.transport.link_events import Confirmed
+from edge_client.transport.broker_link import Confirmed, parse_address
 from edge_client.transport.mqtt_client import Link
 from edge_server.coordinator.jobs import JobDone, Jobs
 from edge_server.observability.durations import Durations

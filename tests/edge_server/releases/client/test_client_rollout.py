@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from edge_client.transport.broker_address import parse_address
-from edge_client.transport.link_events import Arrived, LinkUp
+from edge_client.transport.broker_link import Arrived, LinkUp, parse_address
 from edge_server.releases.client.making import Wanted, make_release
 from edge_server.releases.client.offering import new_rollout
 from edge_server.releases.client.store import ReleaseStore

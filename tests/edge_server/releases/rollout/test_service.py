@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from edge_client.transport.broker_address import parse_address
-from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
+from edge_client.transport.broker_link import Arrived, LinkDown, LinkUp, parse_address
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.groups import MODELS
 from edge_server.releases.rollout.journal import RolloutJournal

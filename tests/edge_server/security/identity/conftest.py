@@ -15,8 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from edge_client.security.identity.certificates import key_pem, new_key
 from edge_client.security.identity.private_files import private_folder, write_private
-from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
-from edge_client.transport.link_events import LinkUp
+from edge_client.transport.broker_link import BrokerAddress, LinkUp, TlsFiles, parse_address
 from edge_server.security.identity.authority import Authority, make_authority, renew_service_certificates
 from edge_server.security.identity.service import RegistrationService
 from edge_server.security.identity.settings import AuthoritySettings

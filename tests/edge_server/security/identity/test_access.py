@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from edge_client.transport.broker_address import BrokerAddress, TlsFiles
+from edge_client.transport.broker_link import BrokerAddress, TlsFiles
 from edge_server.security.identity.authority import Authority
 from schemas.topics import (
     SITE_CHANNELS,

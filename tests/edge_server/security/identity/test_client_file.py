@@ -12,7 +12,7 @@ from edge_client.agent.eligibility.rules import Rules
 from edge_client.cli.config_file import ClientFile, read_client_file
 from edge_client.cli.main import EDGE_CLIENT, main
 from edge_client.security.identity.key_pair import check_files
-from edge_client.transport.link_events import LinkDown
+from edge_client.transport.broker_link import LinkDown
 from edge_client.transport.mqtt_client import Link
 from schemas.base import kebab
 from schemas.errors import ConfigError

@@ -20,7 +20,7 @@ from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
 from edge_client.security.identity.enrolment import redeem
-from edge_client.transport.broker_address import TlsFiles, parse_address
+from edge_client.transport.broker_link import TlsFiles, parse_address
 from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.bundle import write_bundle
 from edge_server.security.identity.enrolment_codes import issue_code

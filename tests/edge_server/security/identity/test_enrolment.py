@@ -14,7 +14,7 @@ from edge_client.cli.main import main
 from edge_client.security.identity.certificates import common_name
 from edge_client.security.identity.enrolment import redeem
 from edge_client.security.identity.private_files import write_private
-from edge_client.transport.broker_address import TlsFiles, parse_address
+from edge_client.transport.broker_link import TlsFiles, parse_address
 from edge_server.security.identity.enrolment_codes import find_code, issue_code
 from schemas.errors import EdgeError
 from schemas.security.enrolment import EnrolmentCode, encode_code

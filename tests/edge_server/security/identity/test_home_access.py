@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from edge_client.transport.broker_address import BrokerAddress, TlsFiles
+from edge_client.transport.broker_link import BrokerAddress, TlsFiles
 from edge_server.cli.main import main
 from edge_server.observability.integrations.home_assistant.topics import HomeAssistantTopics
 from edge_server.security.identity.authority import Authority

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from edge_client.security.identity.certificate_renewer import Due, Renewal, make_renewer
 from edge_client.security.identity.key_pair import CertificateFiles
 from edge_client.security.identity.validity import Validity, needs_renewal
-from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
+from edge_client.transport.broker_link import Arrived, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
 from edge_server.security.identity.eviction import reload_broker
 from schemas.errors import PeerError

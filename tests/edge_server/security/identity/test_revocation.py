@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.transport.link_events import LinkDown, LinkUp
+from edge_client.transport.broker_link import LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
 from edge_server.cli.main import main
 from edge_server.security.identity.enrolment_codes import issue_code

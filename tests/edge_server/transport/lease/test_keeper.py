@@ -1,6 +1,6 @@
 """What a lease keeper hands to the server's own connection."""
 
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_link import BrokerAddress
 from edge_server.transport.lease.keeper import LeaseKeeper
 from schemas.messages import Lease, LeaseHolder, decode_message
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from edge_client.storage.blob_store import BlobStore
-from edge_client.transport.broker_address import TlsFiles
+from edge_client.transport.broker_link import TlsFiles
 from edge_client.transport.object_store import http as over_http
 from edge_client.transport.object_store.http import HttpClient, TransferOutcome, http_client
 from edge_server.transport.object_store.http_service import ObjectStoreHandler

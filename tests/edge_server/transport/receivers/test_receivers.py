@@ -15,7 +15,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from edge_client.storage.blob_store import BlobStore
-from edge_client.transport.broker_address import BrokerAddress, TlsFiles
+from edge_client.transport.broker_link import BrokerAddress, TlsFiles
 from edge_server.transport.broker.launch import RunningBroker, running_broker
 from edge_server.transport.receivers.messages import Misfit, Placed, Ready, Unable
 from edge_server.transport.receivers.pool import FromReceiver, ReceiverLost, ReceiverPool

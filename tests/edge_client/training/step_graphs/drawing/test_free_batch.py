@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from onnx import parser
 from torch import Tensor, nn
 
-from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
+from edge_client.training.step_graphs.drawing.export import DrawingRefused
 from edge_client.training.step_graphs.drawing.step import draw_step
 from edge_client.training.step_graphs.drawing.transposes import (
     PRIMES,

@@ -12,7 +12,7 @@ from torch.nn import functional
 from edge_client.models.graphs.checks import check_graph
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing import step
-from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
+from edge_client.training.step_graphs.drawing.export import DrawingRefused
 from edge_client.training.step_graphs.drawing.step import draw_step
 from schemas.strategy import Component
 from tests.slow import slow

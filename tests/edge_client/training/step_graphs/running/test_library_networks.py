@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edge_client.models import zoo
-from edge_client.models.inputs import InputRecord
+from edge_client.models.registry import InputRecord
 from edge_client.training.step_graphs.running.trainer import OnnxTrainer
 from edge_client.training.torch_trainer import TorchTrainer
 from schemas.errors import PeerError

@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from edge_client.transport.broker_address import parse_address
-from edge_client.transport.link_events import Arrived, LinkUp
+from edge_client.transport.broker_link import Arrived, LinkUp, parse_address
 from edge_client.transport.mqtt_client import Link
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import Watcher

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edge_client.inference.model_slots import ServedModel, Slots
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.config.object_store import HomeAssistantSettings
 from edge_server.observability.integrations.home_assistant.service import HomeAssistant
 from edge_server.observability.snapshot import Snapshot

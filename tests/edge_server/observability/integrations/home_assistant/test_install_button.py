@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.observability.integrations.home_assistant.install_button import (
     Installer,
     outcome_of,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.transport.broker_address import TlsFiles, parse_address
+from edge_client.transport.broker_link import TlsFiles, parse_address
 from edge_server.cli.main import main
 from edge_server.config.load import check_config
 from edge_server.observability.integrations.open import open_bridges

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.transport.broker_address import parse_address
+from edge_client.transport.broker_link import parse_address
 from edge_server.observability.integrations.sparkplug.service import Sparkplug, next_connection
 from edge_server.transport.broker.launch import find_mosquitto, running_broker
 from tests.edge_server.observability.integrations.home_assistant.field import Listener

@@ -3,15 +3,80 @@
 Each objective is one class in its own file and one entry in the registry; plain SGD has none.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+import numpy as np
+
 from edge_client.data.tasks.learning_task import LabelKind
 from edge_client.system.lazy_torch import Tensor, nn, torch
+from schemas.errors import ConfigError, InvariantError
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import Groups
+from schemas.tensors.arrays import Array, Arrays, Groups
+
+# What objectives compute alike with torch and without it.
+
+
+def gradient_mass(steps: int, momentum: float) -> float:
+    """The sum of the weights of gradients over `steps` steps of SGD with momentum; `steps` without momentum.
+
+    A gradient counts 1, beta, beta^2 and so on in the steps that follow; the sum over all gradients is
+    FedNova's |a|_1 (Wang et al. 2020).
+    """
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+
+
+def smaller_specs(widths: Arrays) -> list[SubModelSpec]:
+    """The smaller sub-models of the group `widths`, by number, from the channels of each `number/group`."""
+    kept: dict[str, dict[str, tuple[int, ...]]] = {}
+    for name, channels in widths.items():
+        number, _, group = name.partition("/")
+        kept.setdefault(number, {})[group] = tuple(channels.tolist())
+    return [SubModelSpec(kept=kept[number]) for number in sorted(kept, key=int)]
+
+
+def drawn_width(seed: int, step: int, *, smaller: int, own: float | None) -> int:
+    """The width of a step among `smaller` ones and, as the last, the device's own, of probability `own`.
+
+    Without `own` all are equally probable.
+    """
+    random = np.random.default_rng((seed, step))
+    if own is not None and random.random() < own:
+        return smaller
+    return int(random.integers(smaller + 1 if own is None else max(1, smaller)))
+
+
+# Arguments of objectives: numbers, trained parameters, and the arrays that groups hold under their names.
+
+
+def checked_factor(objective: str, option: str, value: float) -> float:
+    """An option that is a finite number of at least 0; `ConfigError` otherwise."""
+    if not (isinstance(value, int | float) and 0 <= value < math.inf):
+        raise ConfigError(f"objective '{objective}': {option} must be a number of at least 0, got {value!r}")
+    return value
+
+
+def trained_parameters(module: "nn.Module") -> dict[str, "nn.Parameter"]:
+    return {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
+
+
+def tensor_for(arrays: Arrays, name: str, weight: "Tensor") -> "Tensor":
+    """A group's array for a parameter, on its device, or zeros; raises `InvariantError` for another shape."""
+    if name not in arrays:
+        return torch.zeros_like(weight, requires_grad=False)
+    array = arrays[name]
+    if array.shape != tuple(weight.shape):
+        raise InvariantError(f"{name!r}: expected shape {tuple(weight.shape)}, got {array.shape}")
+    return torch.from_numpy(np.array(array)).to(weight.device, weight.dtype)
+
+
+def array_of(tensor: "Tensor") -> Array:
+    """A copy as a float32 array."""
+    return np.array(tensor.detach().to("cpu", torch.float32).numpy())
+
 
 if TYPE_CHECKING:
     from edge_client.models.frozen_part import SplitNetwork

@@ -1,19 +1,53 @@
-"""FedProx (Li et al. 2020, Federated Optimization in Heterogeneous Networks)."""
+"""Objectives that hold a device's model near the received one: its answers, or its parameters.
 
+Learning without Forgetting (Li and Hoiem 2016), for a shared model that a device trains further; FedProx
+(Li et al. 2020, Federated Optimization in Heterogeneous Networks).
+"""
+
+import copy
 from collections.abc import Iterable
 from typing import ClassVar
 
 from edge_client.pruning.update_coordinates import ANCHOR
 from edge_client.system.lazy_torch import Tensor, nn, torch
-from edge_client.training.objectives.objective import (
+from edge_client.training.objectives.base import (
     Batch,
     BatchLoss,
     LocalObjective,
     StepPart,
     Tensors,
     TrainingContext,
+    checked_factor,
+    tensor_for,
+    trained_parameters,
 )
-from edge_client.training.objectives.parameters import checked_factor, tensor_for, trained_parameters
+
+
+class Distil(LocalObjective):
+    """Add `weight` times the divergence KL(received || trained) of the answers to the device's examples.
+
+    The received network answers in evaluation mode; its weights take memory once more.
+    """
+
+    labels = frozenset({"classes"})
+
+    def __init__(self, *, weight: float = 1.0) -> None:
+        self._weight = checked_factor("distil", "weight", weight)
+        self._received: nn.Module | None = None
+
+    def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
+        self._received = copy.deepcopy(module).eval().requires_grad_(False)
+        return ()
+
+    def loss(self, batch: Batch, base: "Tensor") -> "Tensor":
+        assert self._received is not None
+        with torch.no_grad():
+            wanted = self._received(batch.inputs).softmax(1)
+        trained = batch.outputs.log_softmax(1)
+        return base + self._weight * torch.nn.functional.kl_div(trained, wanted, reduction="batchmean")
+
+    def close(self) -> None:
+        self._received = None
 
 
 class Prox(LocalObjective):

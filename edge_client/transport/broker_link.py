@@ -1,8 +1,14 @@
-"""Addresses of brokers: `mqtt://host:1883`, `mqtts://host:8883` with certificates, or WebSockets: `wss://host/mqtt`."""
+"""The address of a broker, and the events that a connection to it puts into its owner's inbox.
+
+Addresses: `mqtt://host:1883`, `mqtts://host:8883` with certificates, or WebSockets: `wss://host/mqtt`.
+"""
 
 import ipaddress
+import queue
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from schemas.errors import ConfigError, nearest
@@ -62,3 +68,70 @@ def parse_address(url: str, tls: TlsFiles | None = None) -> BrokerAddress:
     secure = (tls or TlsFiles()) if parts.scheme in SECURE else None
     path = (parts.path or WEBSOCKET_PATH) if parts.scheme.startswith("ws") else None
     return BrokerAddress(host, port or PORTS[parts.scheme], secure, parts.username, parts.password, path)
+
+
+@dataclass(frozen=True)
+class LinkUp:
+    """Connected. `session` counts this client's connections; `max_packet` is the broker's limit in bytes."""
+
+    session: int
+    max_packet: int | None
+
+
+@dataclass(frozen=True)
+class LinkDown:
+    """The connection ended, was refused, or could not be made; paho tries again.
+
+    `downgrade`: MQTT 3.1.1 is tried next. `lasting`: no further try can succeed. `taken_over`: another client
+    uses the same name, or so it seems. `silent`: the broker has never answered.
+    """
+
+    reason: str
+    downgrade: bool = False
+    lasting: bool = False
+    taken_over: bool = False
+    silent: bool = False
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A message arrived."""
+
+    topic: str
+    payload: bytes
+    retained: bool = False
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """The broker has acknowledged message `mid`."""
+
+    mid: int
+
+
+@dataclass(frozen=True)
+class NotGranted:
+    code: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Subscribed:
+    """The broker has answered a subscription; what it retains for it follows."""
+
+
+LinkEvent = LinkUp | LinkDown | Arrived | Confirmed | NotGranted | Subscribed
+Inbox = queue.SimpleQueue[Any]
+
+
+class TaggedInbox:
+    """The inbox of one link among several: its events go, tagged, into that of their owner."""
+
+    def __init__(self, inbox: Inbox, tag: Callable[[LinkEvent], Any]) -> None:
+        self._inbox, self._tag = inbox, tag
+
+    def put(self, event: LinkEvent) -> None:
+        self._inbox.put(self._tag(event))
+
+    def qsize(self) -> int:
+        return self._inbox.qsize()
