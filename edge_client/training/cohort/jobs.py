@@ -15,7 +15,7 @@ from edge_client.training.epochs import count_steps
 from edge_client.training.evaluation import evaluate
 from edge_client.training.features import Features
 from edge_client.training.losses import loss_of
-from edge_client.training.objectives.objective import LocalObjective, TrainingContext
+from edge_client.training.objectives.base import LocalObjective, TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.results import NOTHING, Evaluation, TrainingResult, TrainingStopped
 from edge_client.training.step_capture import KNOWN_PARTS

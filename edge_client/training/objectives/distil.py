@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from edge_client.system.lazy_torch import Tensor, nn, torch
-from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
-from edge_client.training.objectives.parameters import checked_factor
+from edge_client.training.objectives.base import Batch, LocalObjective, TrainingContext, checked_factor
 
 
 class Distil(LocalObjective):
