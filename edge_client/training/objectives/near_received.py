@@ -30,13 +30,15 @@ class Distil(LocalObjective):
     """
 
     labels = frozenset({"classes"})
+    reads_outputs_only: ClassVar[bool] = True
 
     def __init__(self, *, weight: float = 1.0) -> None:
         self._weight = checked_factor("distil", "weight", weight)
         self._received: nn.Module | None = None
 
     def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
-        self._received = copy.deepcopy(module).eval().requires_grad_(False)
+        network = module if context.parts is None else context.parts.rest
+        self._received = copy.deepcopy(network).eval().requires_grad_(False)
         return ()
 
     def loss(self, batch: Batch, base: "Tensor") -> "Tensor":
