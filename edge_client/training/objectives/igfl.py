@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from edge_client.system.lazy_torch import Tensor, nn
-from edge_client.training.objectives import base
+from edge_client.training.objectives import base, formulas
 from schemas.tensors.arrays import Groups
 
 
@@ -44,7 +44,7 @@ class Igfl(base.LocalObjective):
     def setup(self, module: "nn.Module", context: base.TrainingContext) -> Iterable["nn.Parameter"]:
         received, kept = context.received.get("last-step", {}), context.kept.get("own-step", {})
         plan, share = context.plan, 1 / context.plan.participants
-        way = plan.learning_rate * base.gradient_mass(context.steps, plan.momentum)
+        way = plan.learning_rate * formulas.gradient_mass(context.steps, plan.momentum)
         self._factor = 1 + self._strength * share
         for name, weight in base.trained_parameters(module).items():
             group, own = base.tensor_for(received, name, weight), base.tensor_for(kept, name, weight)

@@ -15,9 +15,8 @@ from edge_client.training.objectives.base import (
     StepNetwork,
     StepPart,
     TrainingContext,
-    drawn_width,
-    smaller_specs,
 )
+from edge_client.training.objectives.formulas import drawn_width, smaller_specs
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import Arrays, Groups

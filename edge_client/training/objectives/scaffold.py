@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from edge_client.system.lazy_torch import Tensor, nn
-from edge_client.training.objectives import base
+from edge_client.training.objectives import base, formulas
 from schemas.tensors.arrays import Arrays, Groups
 
 
@@ -98,5 +98,5 @@ class Scaffold(base.LocalObjective):
         """c_i+ - c_i."""
         if self._steps == 0:
             return controlled.own * 0
-        way = self._rate * base.gradient_mass(self._steps, self._momentum)
+        way = self._rate * formulas.gradient_mass(self._steps, self._momentum)
         return (controlled.start - controlled.weight.detach()) / way - controlled.server

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from edge_client.pruning.channel_selection import group_scores, ranking
 from edge_client.pruning.index_sets import IndexSet
 from edge_client.system.plugins import TraitRegistry
-from edge_client.training.objectives.base import gradient_mass
+from edge_client.training.objectives.formulas import gradient_mass
 from edge_server.strategy.aggregation import blocks, norm_scaling
 from edge_server.strategy.aggregation.deltas import (
     ReorderedModelDeltas,

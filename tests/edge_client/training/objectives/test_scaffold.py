@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from edge_client.data.sources import load_source
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.loop import train
-from edge_client.training.objectives.base import TrainingContext, gradient_mass
+from edge_client.training.objectives.base import TrainingContext
+from edge_client.training.objectives.formulas import gradient_mass
 from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.objectives.scaffold import Scaffold
 from schemas.errors import InvariantError
