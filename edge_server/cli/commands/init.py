@@ -50,7 +50,8 @@ input-shape = [3, 96, 96]    # three colours, height, width: photos of other siz
 WHOLE = "fedavg"
 """The recipe for published weights: with frozen layers all tiers have the whole network."""
 HEAD = """\
-train = "head"               # the rest keeps its weights, and is sent once; "last-2" and "all" train more
+train = "head"               # the rest keeps its weights, and is sent once; "last-2" and "all" train more,
+                             # and [tiers] train says it for weak and strong boards apart
 """
 
 
@@ -157,7 +158,8 @@ def execute(args: argparse.Namespace) -> int:
         args,
         {"file": str(args.file)},
         f"wrote {args.file}",
-        f"  edge-server check {args.file}                       print all settings, and rehearse",
+        f"  edge-server check {args.file}                       print all settings, and rehearse"
+        + (", with what a board needs" if trained else ""),
         f"  edge-server simulate {args.file} data.source=folder:PHOTOS",
         f"  edge-server run {args.file} --broker mqtt://HOST:1883",
         f"  edge-client run --broker mqtt://HOST:1883 --federation {answers['name']} --data folder:PHOTOS",
