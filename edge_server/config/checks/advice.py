@@ -35,17 +35,21 @@ def advice(config: Config) -> Iterator[str]:
             f"advice: 'trimmed-mean' with trim = {trim:g} trims nothing of at most {count} devices: "
             f"set trim to {1 / count:.2g} or more, or take 'median'"
         )
+    all_freeze = not any(ALL in items for items in config.trained_parts)
     if len(set(levels)) == 1 and ORDERED_DROPOUT in named:
+        why = (
+            "all tiers have the whole of a frozen network"
+            if all_freeze
+            else "all tiers have one pruning ratio"
+        )
         yield (
-            "advice: all tiers have one pruning ratio, so there are no smaller tiers to train: "
-            "recipe 'fedavgm' does the same with less"
+            f"advice: {why}, so there are no smaller tiers to train: recipe 'fedavgm' does the same with less"
         )
     if len(set(levels)) > 1 and ORDERED_DROPOUT not in named:
         yield (
             "advice: a tier's model is trained by its own devices alone. Recipe 'attending' trains it on "
             "larger devices too, and raised the accuracy of all tiers (guide: recipes)"
         )
-    all_freeze = not any(ALL in items for items in config.trained_parts)
     if any(isinstance(ratio, Mapping) for ratio in config.tiers.ratios) and config.model.from_ and all_freeze:
         yield (
             "advice: a table of [tiers] ratios cuts frozen layers, too, where it names them, and nobody "

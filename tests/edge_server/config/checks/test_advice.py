@@ -35,7 +35,7 @@ def test_smaller_tiers_that_do_not_exist_get_advice() -> None:
     assert "recipe 'fedavgm' does the same with less" in line
 
 
-def test_tables_that_may_cut_frozen_layers_get_advice() -> None:
+def test_tiers_of_frozen_networks_get_advice() -> None:
     started, head, table = (
         "from=weights.safetensors",
         "training.train=head",
@@ -45,7 +45,7 @@ def test_tables_that_may_cut_frozen_layers_get_advice() -> None:
     assert "a table of [tiers] ratios cuts frozen layers" in line
     assert list(advice(load_config("attending", [started, table]))) == []
     (line,) = advice(load_config("attending", [started, head]))
-    assert "all tiers have one pruning ratio" in line
+    assert "all tiers have the whole of a frozen network, so there are no smaller tiers" in line
 
 
 def test_a_trimmed_mean_that_trims_nothing_gets_advice() -> None:
