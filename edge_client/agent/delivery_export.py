@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.agent.task_context import TaskContext
+from edge_client.data.dataset import Inputs, Pixels
 from edge_client.data.local import LocalData
 from edge_client.inference import installed_model
 from edge_client.system.libraries import is_installed
@@ -137,12 +138,15 @@ def with_frequencies(export: Exporter, job: ExportJob) -> ExportedModel:
     from edge_client.agent.device_training import MIN_EXAMPLES, useful_offsets
     from edge_client.inference.onnx_model import load_model
 
+    def outputs(images: Pixels) -> Inputs:
+        return load_model(exported.path, threads=1).logits(images)
+
     exported = export(job)
-    offsets = useful_offsets(job.task, job.data, load_model(exported.path, threads=1).run)
+    offsets = useful_offsets(job.task, job.data, lambda compared: outputs(compared.images))
     if not offsets.any():
         return exported
-    inputs = job.data.held_out.subset(range(MIN_EXAMPLES)).inputs()
-    before = load_model(exported.path, threads=1).run(inputs)
+    images = job.data.held_out.images[:MIN_EXAMPLES]
+    before = outputs(images)
     note = f"classes that this device lacks count 1/{job.task.class_odds:g} of those that it has most of"
     about = {**job.task.provenance, "class_frequencies": note}
     noted = replace(job, task=job.task.model_copy(update={"provenance": about}))
@@ -150,7 +154,7 @@ def with_frequencies(export: Exporter, job: ExportJob) -> ExportedModel:
         if kind_of(job.arrays, name)[1] != offsets.shape:
             continue
         exported = export(replace(noted, arrays={**job.arrays, name: job.arrays[name] + offsets}))
-        if np.allclose(load_model(exported.path, threads=1).run(inputs), before + offsets, atol=1e-3):
+        if np.allclose(outputs(images), before + offsets, atol=1e-3):
             log.info("%s", note)
             return exported
     return export(job)

@@ -190,15 +190,14 @@ def offsets_of(task: DeliverTask, data: LocalData) -> NDArray[np.float32]:
 
 
 def useful_offsets(
-    task: DeliverTask, data: LocalData, outputs: Callable[[NDArray[np.float32]], NDArray[np.float32]]
+    task: DeliverTask, data: LocalData, outputs: Callable[[LabelledData], NDArray[np.float32]]
 ) -> NDArray[np.float32]:
     """The offsets of the outputs, if they are better with them on held-out examples; else zeros."""
     offsets = offsets_of(task, data)
     if not offsets.any():
         return offsets
     compared = some(data.held_out)
-    inputs = compared.inputs()
-    found = outputs(inputs)
+    inputs, found = compared.inputs(), outputs(compared)
     shared, fitted = (
         measure_candidate(SHARED, {}, compared, found + shift, inputs) for shift in (0 * offsets, offsets)
     )

@@ -230,3 +230,12 @@ def preprocess(images: Pixels, preprocessing: Preprocessing) -> Inputs:
     inputs -= mean
     inputs /= std
     return inputs
+
+
+def raw_examples(inputs: Inputs, preprocessing: Preprocessing) -> Inputs:
+    """The examples [N, C, ...] of which `preprocess` makes these inputs, but for rounding."""
+    shape = (1, -1) + (1,) * (inputs.ndim - 2)
+    mean, std = (
+        np.asarray(each, np.float32).reshape(shape) for each in (preprocessing.mean, preprocessing.std)
+    )
+    return np.asarray((inputs * std + mean) * np.float32(preprocessing.scale))

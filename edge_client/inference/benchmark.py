@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.dataset import Inputs
+from edge_client.data.dataset import Inputs, raw_examples
 from edge_client.inference.onnx_model import LoadedModel, said_in_one_line
 from edge_client.inference.providers.loading import load_on_provider
 from edge_client.inference.providers.table import CPU_ALONE, ProviderSettings
@@ -112,8 +112,9 @@ def medians_ms(
 
 
 def make_noise(model: LoadedModel, count: int) -> Inputs:
-    """Random inputs [count, ...] of the model, always the same."""
-    return np.random.default_rng(0).standard_normal((count, *model.input_shape), dtype=np.float32)
+    """Random inputs [count, ...] of the model, always the same; normal once they are scaled."""
+    noise = np.random.default_rng(0).standard_normal((count, *model.input_shape), dtype=np.float32)
+    return raw_examples(noise, model.preprocessing) if model.scales else noise
 
 
 def time_runs(

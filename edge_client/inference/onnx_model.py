@@ -15,7 +15,7 @@ from edge_client.data.shapes import fit_data, fit_images, in_words, say_other_sc
 from edge_client.data.tasks.learning_task import Answers, LearningTask
 from edge_client.data.tasks.metrics import naive_forecasts
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
-from edge_client.inference.export.metadata import APART
+from edge_client.inference.export.metadata import SCALING, read_preprocessing
 from edge_client.inference.providers.session import GuardedSession, open_session
 from edge_client.inference.providers.table import CPU
 from edge_client.security.trusted_key import TrustedKey, check_model
@@ -64,17 +64,29 @@ class LoadedModel:
 
     def logits(self, images: Pixels) -> Inputs:
         """Outputs [N, L], before softmax, of raw images [N, C, H, W]; `ConfigError` for other shapes."""
-        return self.run(self.inputs(images))
+        return self.run(self.feed(images))
+
+    @property
+    def scales(self) -> bool:
+        """Whether the file takes raw examples; one of earlier days takes preprocessed ones."""
+        return SCALING in self.metadata
+
+    def feed(self, images: Pixels) -> Inputs:
+        """What the file takes of raw images [N, C, H, W]; `ConfigError` for other shapes."""
+        return self._fit(images).astype(np.float32) if self.scales else self.inputs(images)
 
     def inputs(self, images: Pixels) -> Inputs:
         """Preprocessed inputs of raw images [N, C, H, W]; `ConfigError` for other shapes."""
+        return preprocess(self._fit(images), self.preprocessing)
+
+    def _fit(self, images: Pixels) -> Pixels:
         taken = fit_images(images, self.input_shape)
         if taken is None:
             raise ConfigError(
                 f"{self.path.name} takes {self.examples} of {in_words(self.input_shape)}, "
                 f"got {in_words(images.shape[1:])}"
             )
-        return preprocess(taken, self.preprocessing)
+        return taken
 
     def fit(self, data: LabelledData) -> LabelledData:
         """The examples in the shape and with the columns that the model takes; `ConfigError` for others."""
@@ -82,7 +94,7 @@ class LoadedModel:
         return fit_data(data, self.input_shape, self.preprocessing)
 
     def run(self, inputs: Inputs) -> Inputs:
-        """Outputs [N, classes] for preprocessed inputs [N, C, H, W]."""
+        """Outputs [N, classes] for what the file takes [N, C, H, W]: see `feed`."""
         outputs: Inputs = self.session.run(None, {self.session.get_inputs()[0].name: inputs})[0]
         return outputs
 
@@ -93,12 +105,12 @@ class LoadedModel:
     def predict(self, images: Pixels, *, batch_size: int = 256) -> Inputs:
         """Answers for raw images [N, C, H, W]: of a classifier probabilities [N, classes], which sum to 1."""
         cuts = range(batch_size, len(images), batch_size)
-        parts = (self.inputs(part) for part in np.split(images, cuts))
-        return np.concatenate([self.task.answers(self._outputs(part), part) for part in parts])
+        parts = np.split(images, cuts)
+        return np.concatenate([self.task.answers(self._outputs(part), self.inputs(part)) for part in parts])
 
-    def _outputs(self, inputs: Inputs) -> Inputs:
-        """Outputs [N, L] in the units of the labels."""
-        outputs = self.run(inputs)
+    def _outputs(self, images: Pixels) -> Inputs:
+        """Outputs [N, L] of raw images [N, C, H, W] in the units of the labels."""
+        outputs = self.logits(images)
         return in_units(outputs, self.preprocessing) if self.task.labels == "numbers" else outputs
 
     def rank(self, probabilities: Inputs, *, top: int = 1) -> tuple[Ranked, ...]:
@@ -138,9 +150,8 @@ class LoadedModel:
     def answers(self, images: Pixels, labels: Labels) -> Answers:
         """The outputs for raw images [N, C, H, W], at least one, and what they should be."""
         cuts = range(MEASURED_AT_ONCE, len(images), MEASURED_AT_ONCE)
-        parts = [self.inputs(part) for part in np.split(images, cuts)]
-        outputs = np.concatenate([self._outputs(part) for part in parts])
-        targets, about = self.task.targets(np.concatenate(parts), labels), self.preprocessing
+        outputs = np.concatenate([self._outputs(part) for part in np.split(images, cuts)])
+        targets, about = self.task.targets(self.inputs(images), labels), self.preprocessing
         if not self.task.references:
             return Answers(outputs, targets, labels)
         columns = [column.name for column in about.columns]
@@ -198,10 +209,7 @@ def _describe(path: Path, session: Any, signed: Manifest | None) -> LoadedModel:
         input_shape = tuple(session.get_inputs()[0].shape[1:] if stated is None else json.loads(stated))
         if not input_shape or not all(isinstance(size, int) and size > 0 for size in input_shape):
             raise ValueError(f"input shape {list(input_shape)} is not fixed")
-        preprocessing = Preprocessing.model_validate(
-            json.loads(metadata.get("preprocessing", "{}"))
-            | {name: json.loads(metadata.get(name, "[]")) for name in APART}
-        )
+        preprocessing = read_preprocessing(metadata)
     except (ValueError, TypeError, IndexError, ValidationError) as error:
         raise ConfigError(f"{path} does not say how to use it: {reason_of(error)}") from error
     return LoadedModel(path, session, input_shape, preprocessing, metadata, signed)

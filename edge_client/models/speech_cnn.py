@@ -18,7 +18,7 @@ RATE, BANDS, WINDOW, FRAMES = 8000, 32, 256, 64
 """Hz of the samples (`wav:FOLDER?rate=8000` resamples others); mel bands; samples of a window; about as many
 windows over a recording, whatever its length."""
 FLOOR = 1e-6
-LEAST_DEVIATION = 0.1
+LEAST_DEVIATION = 1.0
 """Of a spectrum, by which it is divided: real recordings have 2.6 to 6.1, silence has the noise of rounding
 alone, which differs between runtimes."""
 MIN_SAMPLES = 8 * WINDOW

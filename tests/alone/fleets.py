@@ -109,7 +109,9 @@ def _measured(
     def outputs(inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         return training.outputs(tuning, {**received, "model": arrays}, inputs)
 
-    offsets = 0.0 if fitted is None else useful_offsets(fitted, data, outputs)
+    offsets = (
+        0.0 if fitted is None else useful_offsets(fitted, data, lambda compared: outputs(compared.inputs()))
+    )
     called = (outputs(replace(test, preprocessing=data.train.preprocessing).inputs()) + offsets).argmax(1)
     classes = range(task.model.num_classes)
     recalls = np.array([(called[test.labels == number] == number).mean() for number in classes])

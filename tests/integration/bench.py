@@ -12,9 +12,11 @@ from torch import nn
 
 from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
+from edge_client.data.dataset import raw_examples
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
+from edge_client.inference.onnx_model import load_model
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_client.training.choice import make_trainer
@@ -154,6 +156,12 @@ def bench_of(
         for device in made.devices
     )
     return made
+
+
+def file_outputs(path: Path) -> np.ndarray:
+    """What an exported file computes of raw examples that become `INPUTS`."""
+    model = load_model(path, threads=1)
+    return model.logits(raw_examples(INPUTS, model.preprocessing))
 
 
 def outputs_of(module: nn.Module) -> np.ndarray:

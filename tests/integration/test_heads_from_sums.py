@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from edge_client.data.sources import load_source
+from edge_client.inference.onnx_model import load_model
 from edge_client.security.secure_aggregation.mask_update import means_of_sums
 from edge_server.config.load import load_config
 from edge_server.coordinator.removal import forget_device
@@ -27,8 +27,7 @@ TIERS = "tiers.ratios=[{linear2 = 0.4}, {linear1 = 0.4, linear2 = 0.2}, 0.0]"
 
 
 def accuracy(path: Path) -> float:
-    session = onnxruntime.InferenceSession(path)
-    scores = np.asarray(session.run(None, {session.get_inputs()[0].name: TEST.inputs()})[0])
+    scores = load_model(path, threads=1).logits(TEST.images)
     return float((scores.argmax(1) == TEST.labels).mean())
 
 

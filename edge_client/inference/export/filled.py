@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from edge_client.data.dataset import Inputs, Pixels, preprocess
+from edge_client.data.dataset import Inputs, Pixels, raw_examples
 from edge_client.inference.export.metadata import ExportRefused, finish
 from edge_client.models.graphs import checks, costs, filling, sessions
 from edge_client.storage.atomic_files import write_synced
@@ -27,16 +27,16 @@ BATCHES = (1, 2, 7)
 def make_probes(
     input_shape: tuple[int, ...], preprocessing: Preprocessing, sample: Pixels | None
 ) -> list[Inputs]:
-    """Inputs at the batch sizes `BATCHES`: random ones, and the sample's."""
-    given = [np.random.default_rng(0).standard_normal((max(BATCHES), *input_shape), dtype=np.float32)]
+    """Raw examples at the batch sizes `BATCHES`: normal ones once they are scaled, and the sample's."""
+    noise = np.random.default_rng(0).standard_normal((max(BATCHES), *input_shape), dtype=np.float32)
+    given = [raw_examples(noise, preprocessing)]
     if sample is not None and len(sample):
-        inputs = preprocess(sample, preprocessing)
-        given.append(inputs[np.arange(max(BATCHES)) % len(inputs)])
-    return [inputs[:count] for inputs in given for count in BATCHES]
+        given.append(sample[np.arange(max(BATCHES)) % len(sample)].astype(np.float32))
+    return [raw[:count] for raw in given for count in BATCHES]
 
 
 def run_model(data: bytes, probes: Sequence[Inputs]) -> list[Inputs]:
-    """The outputs [N, classes] of an ONNX model for each of the inputs [N, C, H, W].
+    """The outputs [N, classes] of an ONNX model for each of what it takes [N, C, H, W].
 
     Raises `ExportRefused` if onnxruntime cannot run it.
     """

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from edge_client.data.tasks.registry import CLASSIFICATION
-from edge_client.models.graphs.portable import make_portable
 from schemas.errors import EdgeError
 from schemas.values import Preprocessing
 
@@ -17,6 +16,10 @@ class ExportRefused(EdgeError):
 IR_VERSION = 8  # the file format of opset 18, which onnxruntime reads from 1.14 on
 # Parts of the preprocessing with keys of their own: readers ignore unknown keys, not unknown parts.
 APART = ("class_names", "columns")
+SCALING = "scaling"
+"""Metadata key of the scale, mean and deviation that are inside a file, which takes raw examples. Its
+preprocessing then states none, so that readers of earlier days do not scale either."""
+UNSCALED: Mapping[str, Any] = {"scale": 1.0, "mean": (0.0,), "std": (1.0,)}
 
 
 def drop_notes(model: Any) -> None:
@@ -34,9 +37,31 @@ def finish(
     provenance: Mapping[str, str],
     task: str = CLASSIFICATION.name,
 ) -> None:
-    """Give a complete ONNX message the forms that other runtimes read, and its metadata."""
+    """Give a complete ONNX message the forms that other runtimes read, their scaling, and its metadata.
+
+    It then takes raw examples: files of other runtimes have no metadata to say how to scale them.
+    """
+    # Imported here: who only asks for the error needs no onnxruntime.
+    from edge_client.models.graphs.portable import make_portable, scale_inside
+
     make_portable(model, input_shape)
-    describe(model, input_shape=input_shape, preprocessing=preprocessing, provenance=provenance, task=task)
+    scale_inside(model, len(input_shape), preprocessing.scale, preprocessing.mean, preprocessing.std)
+    describe(
+        model,
+        input_shape=input_shape,
+        preprocessing=preprocessing.model_copy(update=UNSCALED),
+        provenance=provenance,
+        task=task,
+    )
+    scaling = {part: getattr(preprocessing, part) for part in UNSCALED}
+    model.metadata_props.add(key=SCALING, value=json.dumps(scaling))
+
+
+def read_preprocessing(metadata: Mapping[str, str]) -> Preprocessing:
+    """What becomes of raw examples, inside the file or before it; raises `ValueError` or `TypeError`."""
+    parts = json.loads(metadata.get("preprocessing", "{}"))
+    parts |= {name: json.loads(metadata.get(name, "[]")) for name in APART}
+    return Preprocessing.model_validate(parts | json.loads(metadata.get(SCALING, "{}")))
 
 
 def describe(

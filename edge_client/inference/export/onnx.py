@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from torch import nn
 
-from edge_client.data.dataset import Inputs, Pixels
+from edge_client.data.dataset import Inputs, Pixels, preprocess
 from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.inference.export.filled import make_probes, run_model
 from edge_client.inference.export.graph_export import fill, keep_graph, known_graphs
@@ -65,8 +65,9 @@ def export_onnx(
     finished = partial(
         finish, input_shape=input_shape, preprocessing=preprocessing, provenance=provenance, task=task
     )
-    probes = make_probes(input_shape, preprocessing, sample)
-    made = _first_that_computes(module, input_shape, graphs, finish=finished, probes=probes)
+    probes, about = make_probes(input_shape, preprocessing, sample), preprocessing
+    expected = [logits(module, preprocess(raw, about)) for raw in probes]
+    made = _first_that_computes(module, input_shape, graphs, finished, probes, expected)
     write_synced(path, made.data)
     digest = hashlib.sha256(made.data).hexdigest()
     return ExportReport(path, digest, len(made.data), made.difference)
@@ -74,8 +75,9 @@ def export_onnx(
 
 def find_graph(module: nn.Module, input_shape: tuple[int, ...], graphs: Iterable[bytes] = ()) -> bytes:
     """The first graph of `graphs`, the cache or the exporter that fits `module`; raises `ExportRefused`."""
-    probes = make_probes(input_shape, Preprocessing(), None)
-    return _first_that_computes(module, input_shape, graphs, finish=lambda _: None, probes=probes).graph
+    probes = make_probes(input_shape, Preprocessing(scale=1.0), None)
+    expected = [logits(module, inputs) for inputs in probes]
+    return _first_that_computes(module, input_shape, graphs, lambda _: None, probes, expected).graph
 
 
 @dataclass(frozen=True)
@@ -91,11 +93,11 @@ def _first_that_computes(
     module: nn.Module,
     input_shape: tuple[int, ...],
     graphs: Iterable[bytes],
-    *,
     finish: Callable[[Any], None],
     probes: Sequence[Inputs],
+    expected: Sequence[Inputs],
 ) -> _Made:
-    expected = [logits(module, inputs) for inputs in probes]
+    """The first graph of `graphs`, the cache or the exporter whose model gives `expected` for `probes`."""
     if not all(np.isfinite(outputs).all() for outputs in expected):
         raise ExportRefused("the export differs from torch by nan: torch itself computes no numbers")
     for graph in chain(graphs, known_graphs(module, input_shape)):

@@ -16,6 +16,8 @@ from onnxruntime.quantization.onnx_model import ONNXModel
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
 from edge_client.data.dataset import Inputs
+from edge_client.models.graphs.filling import INPUT
+from edge_client.models.graphs.portable import SCALED
 
 CALIBRATION_EXAMPLES = 128
 CALIBRATION_BATCH = 16  # examples per batch; calibration keeps all activations of a batch in memory
@@ -25,16 +27,39 @@ _PREPARED = {"onnx.quant.pre_process": "onnxruntime.quant"}
 
 def half(data: bytes, metadata: Mapping[str, str]) -> bytes:
     """The model in `data` with 16-bit floats inside and float32 at both ends; with its metadata."""
-    converted = ONNXModel(convert_float_to_float16(onnx.load_from_string(data), keep_io_types=True))
+    model = onnx.load_from_string(data)
+    scaling = _take_scaling(model.graph)
+    converted = ONNXModel(convert_float_to_float16(model, keep_io_types=True))
+    if scaling.node:
+        graph = converted.model.graph
+        graph.input[0].name = INPUT
+        graph.node.extend(scaling.node)
+        graph.initializer.extend(scaling.initializer)
     # Without sorting, the casts of inputs stand at the end, which only onnxruntime accepts.
     converted.topological_sort()
     return _written(converted.model, metadata)
 
 
+def _take_scaling(graph: onnx.GraphProto) -> onnx.GraphProto:
+    """Take out what scales raw examples, which may be larger than 16 bits hold, or have more digits."""
+    scaling = onnx.GraphProto(node=[node for node in graph.node if node.name in SCALED])
+    constants = {name for node in scaling.node for name in node.input}
+    for part, taken in (("node", {*SCALED}), ("initializer", constants)):
+        each = getattr(graph, part)
+        kept = [type(one).FromString(one.SerializeToString()) for one in each if one.name not in taken]
+        if part == "initializer":
+            scaling.initializer.extend(one for one in each if one.name in taken)
+        del each[:]
+        each.extend(kept)
+    if scaling.node:
+        graph.input[0].name = scaling.node[-1].output[0]
+    return scaling
+
+
 def quantise_model(data: bytes, inputs: Inputs, metadata: Mapping[str, str]) -> bytes:
     """The model in `data` with 8-bit weights, a scale per channel, and 8-bit activations.
 
-    The ranges of activations are measured on `inputs` [N, C, H, W], preprocessed; with `metadata`.
+    The ranges of activations are measured on `inputs` [N, C, H, W], as the model takes them; with `metadata`.
     """
     model = onnx.load_from_string(data)
     onnx.helper.set_model_props(model, _PREPARED)
@@ -50,7 +75,7 @@ def quantise_model(data: bytes, inputs: Inputs, metadata: Mapping[str, str]) -> 
             # Unsigned activations are faster on x86, and as fast on Arm.
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
-            nodes_to_exclude=before_logarithms(model),
+            nodes_to_exclude=[*before_logarithms(model), *SCALED],
         )
         return _written(onnx.load(str(target)), metadata)
 

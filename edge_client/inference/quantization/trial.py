@@ -91,10 +91,11 @@ def _make_variants(
     # Imported here: it imports onnx.
     from edge_client.inference.quantization.quantize import CALIBRATION_EXAMPLES, half, quantise_model
 
-    metadata = onnx_model.load_model(path, threads=1, data=data).metadata
+    model = onnx_model.load_model(path, threads=1, data=data)
+    examples = sample(calibration, CALIBRATION_EXAMPLES).images
     makers: dict[Variant, Callable[[Mapping[str, str]], bytes]] = {
         "fp16": lambda noted: half(data, noted),
-        "int8": lambda noted: quantise_model(data, sample(calibration, CALIBRATION_EXAMPLES).inputs(), noted),
+        "int8": lambda noted: quantise_model(data, model.feed(examples), noted),
     }
     parent = hashlib.sha256(data).hexdigest()
     made: dict[Variant, bytes] = {}
@@ -103,7 +104,7 @@ def _make_variants(
             log.warning("int8 is not tried: there are no examples to calibrate on")
             continue
         try:
-            made[variant] = makers[variant]({**metadata, "fl.variant": variant, "fl.parent": parent})
+            made[variant] = makers[variant]({**model.metadata, "fl.variant": variant, "fl.parent": parent})
         except Exception as error:  # the quantiser's are of any kind
             log.warning("%s is not tried: %s: %s", variant, type(error).__name__, str(error)[:200])
     return made

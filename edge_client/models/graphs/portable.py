@@ -29,30 +29,27 @@ def make_portable(model: Any, input_shape: tuple[int, ...]) -> None:
     graph.finish()
 
 
-def scale_inside(
-    model: Any, channels_first: int, scale: float, mean: Sequence[float], std: Sequence[float]
-) -> None:
-    """Let the model take raw examples [N, C, ...] of so many axes, and begin with `(x / scale - mean) / std`.
+SCALED = ("input_by_scale", "input_by_mean", "input_by_std")
+"""The nodes, in their order, and their outputs, by which a model scales raw examples."""
 
-    The operations are those of `preprocess`, in its order, so that the numbers are the same.
+
+def scale_inside(model: Any, axes: int, scale: float, mean: Sequence[float], std: Sequence[float]) -> None:
+    """Let the model take raw examples [C, ...] of so many axes, and begin with `(x / scale - mean) / std`.
+
+    The operations are those of `preprocess`, in its order, so that the numbers are the same; an operation
+    that would change none is left out.
     """
     graph, last = _Graph(model.graph), INPUT
-    steps = []
-    for name, kind, numbers, idle in (
-        ("scale", "Div", (scale,), 1.0),
-        ("mean", "Sub", mean, 0.0),
-        ("std", "Div", std, 1.0),
-    ):
-        if any(number != idle for number in numbers):
-            axes = (len(numbers),) + (1,) * (channels_first - 2) if len(numbers) > 1 else ()
-            constant = graph.add_constant(f"input_{name}", np.array(numbers, np.float32).reshape(axes))
-            steps.append((kind, constant, f"input_by_{name}"))
+    given = zip(SCALED, ("Div", "Sub", "Div"), ((scale,), mean, std), (1, 0, 1), strict=True)
+    steps = [(name, kind, numbers) for name, kind, numbers, idle in given if set(numbers) != {idle}]
     first = graph.order[0]
     for node in graph.users(INPUT) if steps else ():
-        node.input[:] = [steps[-1][2] if value == INPUT else value for value in node.input]
-    for kind, constant, output in steps:
-        graph.add_node(first, kind, [last, constant], output)
-        last = output
+        node.input[:] = [steps[-1][0] if value == INPUT else value for value in node.input]
+    for name, kind, numbers in steps:
+        shape = (len(numbers),) + (1,) * (axes - 1) if len(numbers) > 1 else ()
+        constant = graph.add_constant(f"{name}_constant", np.array(numbers, np.float32).reshape(shape))
+        graph.add_node(first, kind, [last, constant], name)
+        last = name
     graph.finish()
 
 

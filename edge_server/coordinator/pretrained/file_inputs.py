@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from edge_client.inference.export.metadata import read_preprocessing
 from edge_client.models.registry import InputRecord
 from edge_server.coordinator.pretrained.files import check_size
 from schemas.values import ModelSpec, Preprocessing
@@ -45,8 +46,7 @@ def _read_export(path: Path) -> InputRecord | None:
     except DecodeError:
         return None
     metadata = {entry.key: entry.value for entry in properties}
-    about = Preprocessing.model_validate_json(metadata["preprocessing"])
-    return record_of(about, tuple(json.loads(metadata["input.shape"])))
+    return record_of(read_preprocessing(metadata), tuple(json.loads(metadata["input.shape"])))
 
 
 def _read_beside(path: Path) -> InputRecord | None:

@@ -78,7 +78,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graph: bytes) -> list
 
 def export(module: nn.Module, path: Path, *graphs: bytes) -> ExportReport:
     return export_onnx(
-        module, path, input_shape=SHAPE, preprocessing=Preprocessing(), provenance={}, graphs=graphs
+        module, path, input_shape=SHAPE, preprocessing=Preprocessing(scale=1.0), provenance={}, graphs=graphs
     )
 
 

@@ -13,7 +13,7 @@ from edge_client.data.sources import load_source
 from edge_client.inference.onnx_model import load_model
 from edge_client.inference.quantization.quantize import quantise_model
 from edge_client.inference.service.requests import read_request
-from edge_client.models.speech_cnn import FLOOR, WINDOW, LogMel
+from edge_client.models.speech_cnn import FLOOR, LEAST_DEVIATION, WINDOW, LogMel
 from edge_server.config.load import load_config
 from edge_server.simulation.experiments.spoken_digits import mel_filters
 from edge_server.simulation.simulator import simulate
@@ -32,7 +32,7 @@ def direct(samples: np.ndarray, hop: int) -> np.ndarray:
     frames = np.lib.stride_tricks.sliding_window_view(samples, WINDOW)[::hop]
     energies = np.abs(np.fft.rfft(frames * np.hanning(WINDOW))) ** 2
     logs = np.log(energies @ mel_filters(32, WINDOW, 8000).T + FLOOR).T
-    return (logs - logs.mean()) / (logs.std() + FLOOR)
+    return (logs - logs.mean()) / max(logs.std() + FLOOR, LEAST_DEVIATION)
 
 
 def test_spectra_are_those_of_a_direct_fourier_transform() -> None:
