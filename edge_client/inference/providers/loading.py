@@ -11,7 +11,7 @@ from edge_client.inference.providers.choice import ProviderChoice
 from edge_client.inference.providers.engines import engines_folder
 from edge_client.inference.providers.record import SERVED_BATCH, keep_choice
 from edge_client.inference.providers.session import GuardedSession, open_session
-from edge_client.inference.providers.table import CPU, PROVIDERS, ProviderSettings
+from edge_client.inference.providers.table import Provider, ProviderSettings
 from edge_client.inference.providers.trial import Use, settle_provider
 from edge_client.security.trusted_key import TrustedKey
 from schemas.errors import ConfigError
@@ -34,7 +34,8 @@ def load_on_provider(
     Where the CPU alone is there, this is `load_model`. A provider that cannot open the model any more leaves
     it to the CPU. Raises `ConfigError` for a provider that is asked for and not there.
     """
-    if not providers.accelerators():
+    rows = providers.accelerators()
+    if not rows:
         return load_model(path, threads=threads, trust=trust, exported_by=exported_by, data=data)
     if data is None:
         try:
@@ -43,14 +44,15 @@ def load_on_provider(
             raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     model = load_model(path, threads=threads, trust=trust, exported_by=exported_by, data=data)
     choice = settle_provider(path, hashlib.sha256(data).hexdigest(), providers, Use(threads, batch))
-    if choice is None or choice.provider == CPU.name:
-        return model
-    return _on(choice, model, data, threads)
+    row = next((row for row in rows if choice is not None and row.name == choice.provider), None)
+    return model if choice is None or row is None else _on(row, choice, model, data, threads)
 
 
-def _on(choice: ProviderChoice, model: LoadedModel, data: bytes, threads: int | None) -> LoadedModel:
+def _on(
+    row: Provider, choice: ProviderChoice, model: LoadedModel, data: bytes, threads: int | None
+) -> LoadedModel:
     """The model on the chosen provider; on the CPU if that cannot open it now."""
-    row, runtime = PROVIDERS[choice.provider], choice.circumstances["onnxruntime"]
+    runtime = choice.circumstances["onnxruntime"]
 
     def on_failure(reason: str) -> None:
         keep_choice(model.path, choice.with_failure(reason))

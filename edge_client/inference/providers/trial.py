@@ -3,14 +3,15 @@
 Nothing is tried where the CPU alone is there, nor twice in the same circumstances.
 """
 
+import contextlib
 import logging
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ log = logging.getLogger(__name__)
 
 TOTAL_S = 10.0
 """For the trials of all providers of a model; each has an equal share of what is left of it."""
-STATED_S = 120.0  # where the user names the providers: an engine may take minutes to build
+STATED_S = 45.0  # where the user names the providers: an engine may take long; systemd's watchdog waits 60 s
 MIN_LIMIT_S = 1.0  # a process imports onnxruntime for about half a second
 MAX_EXAMPLES, MAX_BYTES = 64, 32_000_000  # of the held-out examples, which the processes read
 
@@ -129,7 +130,7 @@ def _try_all(
     return trials
 
 
-@contextmanager
+@contextlib.contextmanager
 def _written(examples: "LabelledData | None") -> Iterator[str | None]:
     """The path of an archive with some of the examples while the block lasts; None without any."""
     if examples is None or not len(examples):
@@ -158,25 +159,26 @@ def run_trial(job: TrialJob) -> ProviderTrial:
     if job.limit_s < MIN_LIMIT_S:
         return fail("was not tried: the others have taken the time")
     command = [sys.executable, "-m", "edge_client.inference.providers.trial_process"]
+    pipe = subprocess.PIPE
     try:
-        ended = subprocess.run(
-            command,
-            input=job.model_dump_json().encode(),
-            capture_output=True,
-            timeout=job.limit_s,
-            start_new_session=True,
-        )
-    except subprocess.TimeoutExpired:
-        return fail(late)
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
     except OSError as error:
         return fail(f"was not tried: {error}")
-    if ended.returncode == -signal.SIGALRM:
+    with process:
+        try:
+            out, err = process.communicate(job.model_dump_json().encode(), timeout=job.limit_s)
+        except subprocess.TimeoutExpired:
+            # Its group is the process and what the provider has started.
+            os.killpg(process.pid, signal.SIGKILL)
+            return fail(late)
+    if process.returncode == -signal.SIGALRM:
         return fail(late)
-    if ended.returncode:
-        lines = ended.stderr.decode(errors="replace").strip().splitlines() or [""]
-        how = f"signal {-ended.returncode}" if ended.returncode < 0 else f"exit code {ended.returncode}"
+    if code := process.returncode:
+        lines = err.decode(errors="replace").strip().splitlines() or [""]
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return fail(f"ended its process with {how}: {lines[-1][-200:]}".removesuffix(": "))
-    try:
-        return ProviderTrial.model_validate_json(ended.stdout.strip().splitlines()[-1])
-    except (IndexError, ValidationError) as error:
-        return fail(f"has said nothing of use: {str(error).splitlines()[0]}")
+    # Providers print to standard output as well.
+    for line in reversed(out.splitlines()):
+        with contextlib.suppress(ValidationError):
+            return ProviderTrial.model_validate_json(line)
+    return fail("has said nothing of use")

@@ -1,7 +1,7 @@
 """Try one provider: `python -m edge_client.inference.providers.trial_process`.
 
-Reads a `TrialJob` as JSON from standard input and writes a `ProviderTrial` as the last line of standard
-output. A provider that crashes or hangs takes this process alone: the system's alarm ends it.
+Reads a `TrialJob` as JSON from standard input and writes a `ProviderTrial` as a line of standard output. A
+provider that crashes or hangs takes this process alone: the system's alarm ends it.
 """
 
 import hashlib

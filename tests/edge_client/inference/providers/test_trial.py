@@ -117,6 +117,6 @@ def test_with_the_cpu_alone_nothing_is_tried_and_nothing_written(
     model: Path, offer: Offer, settings: ProviderSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer()
-    monkeypatch.setattr(subprocess, "run", None)
+    monkeypatch.setattr(subprocess, "Popen", None)
     assert settle_provider(model, digest_of(model), settings, Use()) is None
     assert {path.name for path in model.parent.iterdir()} == {"model.onnx", "shadow"}
