@@ -81,17 +81,18 @@ def parts_of(inputs: Array) -> NDArray[np.intp]:
 class FeatureSums:
     """Adds batches of features [B, D] and targets, class numbers [B] or numbers [B, L], of `outputs` L.
 
-    Without `gram` they are those of class means. The last row of C counts the examples of each class.
+    Without `gram` they are those of class means. The last row of C counts the examples of each class. With a
+    `clip` features are `in_clips`, so that it is known by how much an example changes the sums.
     """
 
-    def __init__(self, outputs: int, *, gram: bool = True) -> None:
-        self._outputs, self._with_gram = outputs, gram
+    def __init__(self, outputs: int, *, gram: bool = True, clip: float | None = None) -> None:
+        self._outputs, self._with_gram, self._clip = outputs, gram, clip
         self._gram: list[Floats] = []
         self._targets: list[Floats] = []
         self._squares = np.zeros(PARTS)
 
     def add(self, features: Array, targets: NDArray[np.generic], parts: NDArray[np.intp]) -> None:
-        columns = with_one(project(features))
+        columns = with_one(in_clips(project(features), self._clip))
         wanted = self._one_hot(targets)
         if not self._targets:
             rows = columns.shape[1]
@@ -126,7 +127,25 @@ def project(features: Array) -> Array:
     return np.asarray(sum(made[1:], made[0]))
 
 
-def with_one(features: Array) -> Floats:
+def in_clips(features: Array, clip: float | None) -> Array | Floats:
+    """Features [B, D] in units of the clip, the longer ones cut to length 1; as they are without a clip."""
+    if clip is None:
+        return features
+    lengths = np.linalg.norm(features.astype(np.float64), axis=1, keepdims=True)
+    return np.asarray(features / np.maximum(lengths, clip))
+
+
+def sensitivity(rows: int, *, gram: bool) -> float:
+    """By how much the sums of so many rows differ in L2 without one example with a class, in units of a clip.
+
+    With features f of length 1 at most and a = (f, 1) the upper triangle of a a^T has the squared norm
+    (|a|^4 + sum a_i^4) / 2 <= (4 + 2) / 2 = 3, and a y^T has |a|^2 <= 2. Without products the mean square of
+    D features, 1 / D at most, takes their place. An example belongs to one of both parts.
+    """
+    return float(np.sqrt(3 + 2 if gram else 2 + (rows - 1) ** -2.0))
+
+
+def with_one(features: Array | Floats) -> Floats:
     """The features [B, D] in double precision, with a last column of ones."""
     return np.concatenate([features.astype(np.float64), np.ones((len(features), 1))], 1)
 
@@ -137,12 +156,13 @@ def sum_features(
     outputs: int,
     *,
     gram: bool,
+    clip: float | None = None,
 ) -> dict[str, Floats]:
     """The sums over batches of at most `BATCH` inputs [B, ...] with targets; {} without any.
 
     Features come from whole batches, filled up with zeros.
     """
-    sums = FeatureSums(outputs, gram=gram)
+    sums = FeatureSums(outputs, gram=gram, clip=clip)
     for inputs, targets in batches:
         whole = np.zeros((BATCH, *inputs.shape[1:]), np.float32)
         whole[: len(inputs)] = inputs

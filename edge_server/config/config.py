@@ -89,10 +89,14 @@ class Config(Settings):
     def make_strategy(self) -> Strategy:
         """The strategy of this run; `ConfigError` for the first component that cannot be made."""
         run = self.federation
-        made = make_strategy(self.algorithm(), self.tiers.ratios, rounds=run.last_round, seed=run.seed)
+        spec = self._bound_examples(self.algorithm())
+        made = make_strategy(spec, self.tiers.ratios, rounds=run.last_round, seed=run.seed)
         # What devices measure cannot be masked: statistics are then averaged like weights.
         measuring = () if self.privacy.secure_aggregation else made.measuring
-        made = replace(made, privacy=self.privacy.gaussian, claims=self.firewall.claims, measuring=measuring)
+        privacy = self.privacy.gaussian
+        if privacy is not None and made.summing and made.sum_rounds is None:
+            privacy = replace(privacy, unit="example")
+        made = replace(made, privacy=privacy, claims=self.firewall.claims, measuring=measuring)
         if run.when != "at-once":
             made = replace(made, measure_every=run.rounds_per_opening)
         if not run.trains:
@@ -103,6 +107,24 @@ class Config(Settings):
         # Statistics are those of the whole fleet.
         everyone = replace(made, fraction=constant(), measuring=(), own=None)
         return replace(everyone, trains=False, statistics=self._first_request()) if run.statistics else made
+
+    def _bound_examples(self, spec: StrategySpec) -> StrategySpec:
+        """The strategy with the clip of `[privacy]` for what sums over examples, if these sums get noise."""
+        clip = self.privacy.clip
+        if self.privacy.gaussian is None or isinstance(clip, str):
+            return spec
+        from edge_client.training.objectives.registry import OBJECTIVES
+        from edge_server.strategy.groups.registry import GROUPS
+
+        def bound(part: Component, *, bounds: bool) -> Component:
+            return part.model_copy(update={"options": {"clip": clip, **part.options}}) if bounds else part
+
+        objectives = tuple(
+            bound(part, bounds=getattr(OBJECTIVES.get(part.name), "bounds_examples", False))
+            for part in spec.objectives
+        )
+        groups = tuple(bound(part, bounds=GROUPS.traits(part.name).bounds_examples) for part in spec.groups)
+        return spec.model_copy(update={"objectives": objectives, "groups": groups})
 
     def _first_request(self) -> StatisticsRequest:
         """The first request for statistics: masks need ranges, which are stated roughly."""

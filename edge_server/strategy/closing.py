@@ -27,6 +27,7 @@ from edge_server.strategy.explanations import Observed
 from edge_server.strategy.groups.rule import fold_groups
 from edge_server.strategy.optimizer.optimizers import add_change, apply_optimizer, clamp_variances
 from edge_server.strategy.privacy import mechanism as dp
+from edge_server.strategy.privacy.accounting import SumNoise
 from edge_server.strategy.pruning.interface import SCORES
 from edge_server.strategy.selection.interface import Client, RoundResult
 from edge_server.strategy.strategy import State, Strategy, known_examples, statistics_request
@@ -113,7 +114,8 @@ def close_round(
     if ranks:
         observed["norm_ratios"] = norm_ratios(matched, weighed.weights, state.params, params)
     number, weights = state.round + 1, observed["weights"]
-    result = RoundResult(number, matched, weights, state.params, params, clients, channel_map, keep)
+    noise = _noise_of(strategy, state, number)
+    result = RoundResult(number, matched, weights, state.params, params, clients, channel_map, keep, noise)
     groups, result = fold_groups(strategy.groups, state.groups, result)
     after = replace(
         _learn_from_round(strategy, state, result),
@@ -125,6 +127,12 @@ def close_round(
         privacy=privacy,
     )
     return replace(after, observed={**observed, **_observed_of_state(strategy, state, after)})
+
+
+def _noise_of(strategy: Strategy, state: State, number: int) -> SumNoise | None:
+    if strategy.privacy is None or state.privacy is None:
+        return None
+    return SumNoise(bytes.fromhex(state.privacy["secret"]), number, strategy.privacy.noise_multiplier)
 
 
 def _close_statistics(

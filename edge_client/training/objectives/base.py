@@ -150,6 +150,7 @@ class LocalObjective(Protocol):
     `labels` the kinds of labels that it works with (empty: any). An objective that `measures` takes part in
     the run's last round alone, in which devices run their data through the model without training. One that
     `sums` takes part in rounds in which nothing is trained, and passes the data through the model itself.
+    What one that `bounds_examples` sends is a sum over examples, each bounded by its option `clip`.
     One that `starts_elsewhere` may change the weights before the first step.
     """
 
@@ -158,6 +159,7 @@ class LocalObjective(Protocol):
     optimizers: ClassVar[frozenset[str]] = frozenset()
     labels: ClassVar[frozenset[LabelKind]] = frozenset()
     measures: ClassVar[bool] = False
+    bounds_examples: ClassVar[bool] = False
     reads_outputs_only: ClassVar[bool] = False
     sums: ClassVar[bool] = False
     starts_elsewhere: ClassVar[bool] = False

@@ -8,6 +8,7 @@ import numpy as np
 from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.training import feature_sums
 from edge_client.training.objectives.base import LocalObjective, TrainingContext
+from schemas.errors import ConfigError
 from schemas.tensors.arrays import Groups
 
 
@@ -15,15 +16,20 @@ class Ridge(LocalObjective):
     """Sum the products of the head's features with each other and with the targets; nothing is trained.
 
     The features are the head's inputs in evaluation mode, of every example once. The group `feature-sums` has
-    the sums in float64 (`edge_client.training.feature_sums`); a device without examples sends none.
+    the sums in float64 (`edge_client.training.feature_sums`); a device without examples sends none. With a
+    `clip` they are of features in units of it, of length 1 at most.
     """
 
     sends = frozenset({feature_sums.GROUP})
     labels = frozenset({"classes", "numbers"})
     sums: ClassVar[bool] = True
+    bounds_examples: ClassVar[bool] = True
     group: ClassVar[str] = feature_sums.GROUP
 
-    def __init__(self) -> None:
+    def __init__(self, *, clip: float | None = None) -> None:
+        if clip is not None and not 0 < clip < float("inf"):
+            raise ConfigError("clip must be above 0", key="[privacy] clip")
+        self._clip = clip
         self._module: nn.Module | None = None
 
     def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
@@ -46,6 +52,7 @@ class Ridge(LocalObjective):
             ((own.cpu().numpy(), wanted.cpu().numpy()) for own, wanted in zip(*parts, strict=True)),
             len(head.weight),
             gram=self.group == feature_sums.GROUP,
+            clip=self._clip,
         )
         return {self.group: feature_sums.of_head(name, sums)}
 

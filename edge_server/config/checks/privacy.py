@@ -10,6 +10,7 @@ from edge_client.data.tasks.registry import learning_task
 from edge_server.config.checks.groups import objectives_of
 from edge_server.config.config import Config
 from edge_server.strategy.aggregation.combiners import COMBINERS
+from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.privacy.mechanism import Gaussian
 from edge_server.strategy.pruning.pruners import PRUNERS
 from edge_server.strategy.selection.policies import RATIOS, SELECTIONS
@@ -22,8 +23,9 @@ def privacy_problems(config: Config, strategy: Strategy) -> Iterator[ConfigError
     """One line per component or figure that is incompatible with `[privacy]`; none without a mechanism."""
     if strategy.privacy is None:
         return
-    yield from _components(config)
-    yield from _groups(config)
+    sums = strategy.privacy.unit == "example"
+    yield from _sums(config, strategy) if sums else _components(config)
+    yield from _groups(config, sums=sums)
     yield from _figures(config, strategy.privacy)
     if strategy.privacy.drawn:
         yield from _draw(config)
@@ -88,10 +90,40 @@ def _components(config: Config) -> Iterator[ConfigError]:
         yield _problem("[strategy] pruner", reason, '"index"')
 
 
-def _groups(config: Config) -> Iterator[ConfigError]:
-    """Additional groups are neither clipped nor noised."""
+def _sums(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
+    """Sums over examples of bounded features get noise once: what else would read them is refused."""
+    spec, without = config.strategy, 'or [privacy] mechanism = "none"'
+    if isinstance(config.privacy.clip, str):
+        yield ConfigError(
+            "sums over examples need a length that no features exceed",
+            key="[privacy] clip",
+            remedy="state the usual length of the head's inputs",
+        )
+    if config.privacy.amplification:
+        yield ConfigError(
+            "devices are drawn, and sums are of examples",
+            key="[privacy] amplification",
+            remedy="set amplification = false",
+        )
+    if len(set(map(str, config.tiers.ratios))) > 1:
+        reason = "each tier's head would read the same examples once more"
+        yield ConfigError(reason, key="[tiers] ratios", remedy=f"set ratios = [0.0], {without}")
+    if config.privacy.secure_aggregation:
+        yield ConfigError(
+            "noise is added to sums that the server can read",
+            key="[privacy] secure-aggregation",
+            remedy=f"set secure-aggregation = false, {without}",
+        )
+    if config.clients.mode == "buffered":
+        yield _problem("[clients] mode", "'buffered' sums some examples in several rounds", '"rounds"')
+    if not all(SELECTIONS.traits(spec.selection.name).is_blind for _ in strategy.summing):
+        yield _problem("[strategy] selection", "it chooses by what clients sent before noise", '"uniform"')
+
+
+def _groups(config: Config, *, sums: bool) -> Iterator[ConfigError]:
+    """Additional groups are neither clipped nor noised, but for sums over bounded examples."""
     for component, objective in objectives_of(config):
-        if objective.sends:
+        if objective.sends and not (sums and objective.bounds_examples):
             yield ConfigError(
                 f"'{component.name}' sends {', '.join(sorted(objective.sends))} with the model, which "
                 "gets no noise",
@@ -100,6 +132,8 @@ def _groups(config: Config) -> Iterator[ConfigError]:
             )
     for key, components in (("groups", config.strategy.groups), ("transforms", config.strategy.transforms)):
         for component in components:
+            if sums and key == "groups" and GROUPS.traits(component.name).bounds_examples:
+                continue
             yield ConfigError(
                 f"'{component.name}' makes more of updates than their noisy sum",
                 key=f"[strategy] {key}",

@@ -173,5 +173,15 @@ def check_sums(sums: Sums) -> None:
         raise impossible("products of features and targets exceed their squares")
 
 
+def check_clipped(sums: Sums) -> None:
+    """Raise `PeerError` for sums of features beyond length 1, as no clipped ones are."""
+    features = len(sums.targets) - 1
+    squares = np.trace(sums.gram[:-1, :-1]) if sums.gram.size else sums.squares * features
+    counts, means = sums.targets[-1], sums.targets[:-1]
+    limit = max(0.0, sums.examples) * (1 + ROUNDING) + ROUNDING
+    if squares > limit or bool((np.linalg.norm(means, axis=0) > counts * (1 + ROUNDING) + ROUNDING).any()):
+        raise impossible("features are longer than the clip")
+
+
 def impossible(detail: str) -> PeerError:
     return PeerError(detail, reason=Reason.OUT_OF_BOUNDS)

@@ -23,6 +23,7 @@ from edge_server.strategy.groups.device_sums import (
     TESTED,
     DeviceSums,
     Rows,
+    check_clipped,
     check_sums,
     examples_of,
     has_features_of,
@@ -31,7 +32,7 @@ from edge_server.strategy.groups.device_sums import (
     sums_of_tier,
 )
 from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, GroupTraits, Shape
-from edge_server.strategy.selection.interface import RoundResult
+from edge_server.strategy.selection.interface import Noise, RoundResult
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import Arrays
 from schemas.values import ModelSpec
@@ -39,12 +40,13 @@ from schemas.values import ModelSpec
 MAX_WORK = 1e12  # Devices times the cube of features up to which devices are tested on each other
 
 
-@GroupTraits(ignores_models=True, is_sum=True)
+@GroupTraits(ignores_models=True, is_sum=True, bounds_examples=True)
 class HeadRule(GroupRule):
     """What both rules have in common: they differ in how a head is solved.
 
     Without `keep` the sums are not held, and tiers have the global model's head. With `earlier` a run that
-    starts from the model of another begins with the sums that this run holds.
+    starts from the model of another begins with the sums that this run holds. With a `clip`, of which sums
+    are in units, heads come from noisy sums of all devices together, and no sums are held.
     """
 
     name: ClassVar[str] = GROUP
@@ -54,8 +56,14 @@ class HeadRule(GroupRule):
     repeats: ClassVar[bool] = True
     gram: ClassVar[bool] = True
 
-    def __init__(self, *, keep: bool = True, earlier: bool = True) -> None:
-        self.owns, self.continues = keep, keep and earlier
+    def __init__(self, *, keep: bool = True, earlier: bool = True, clip: float | None = None) -> None:
+        self._clip = clip
+        self.owns = keep and clip is None
+        self.continues = self.owns and earlier
+
+    def solve_noisy(self, sums: least_squares.Sums, deviation: float, *, bias: bool) -> least_squares.Head:
+        """The head of sums of which each number has noise of this deviation."""
+        raise NotImplementedError
 
     def solve(self, parts: Sequence[least_squares.Sums], *, bias: bool) -> least_squares.Head:
         """The head of the sums of both parts of all examples."""
@@ -111,6 +119,8 @@ class HeadRule(GroupRule):
         parts = DeviceSums("", "", "", arrays).parts()
         for part in parts:
             check_sums(part)
+            if self._clip is not None:
+                check_clipped(part)
         counted = sum(part.examples for part in parts)
         if counted != examples:
             raise impossible(f"the sums are of {counted:g} examples, the update of {examples}")
@@ -127,6 +137,8 @@ class HeadRule(GroupRule):
         sent = [_sums_of(source, source.groups[self.name], result.channel_map) for source in senders]
         if not sent:
             return FoldedGroup(held, result.after)
+        if result.noise is not None:
+            return FoldedGroup({}, {**result.after, **self._noisy_head(sent, result, result.noise)})
         if not self.owns:
             folded = self.with_heads(sent, result.after, result.channel_map)
             tested = {name: array for name, array in folded.held.items() if name.startswith(f"{TESTED}/")}
@@ -136,6 +148,26 @@ class HeadRule(GroupRule):
         sums = sorted([*kept, *sent], key=lambda each: each.device)
         folded = self.with_heads(sums, result.after, result.channel_map)
         return FoldedGroup(store_arrays(folded.held, result.keep), folded.params)
+
+    def _noisy_head(self, sent: Sequence[DeviceSums], result: RoundResult, noise: Noise) -> dict[str, Any]:
+        """The head of all devices' sums, which have one tier, with noise on both matrices.
+
+        Both parts of the examples are one: to choose a penalty by the second would take noise once more.
+        """
+        tier, bias = sent[0], f"{sent[0].head}.bias" in result.channel_map.parameters
+        total = least_squares.total_of(least_squares.total_parts(each.parts() for each in sent))
+        exact = {TARGETS: total.targets, SQUARES: np.array(total.squares)}
+        if self.gram:
+            exact = {TARGETS: total.targets, GRAM: feature_sums.pack(total.gram)}
+        rows = len(total.targets)
+        reach = feature_sums.sensitivity(rows, gram=self.gram)
+        noisy = noise.add_to(exact, reach)
+        gram = feature_sums.unpack(noisy[GRAM], rows) if self.gram else total.gram
+        # Of one-hot targets the squares are the examples.
+        squares = gram[-1, -1] if self.gram else noisy[SQUARES]
+        sums = least_squares.Sums(gram, noisy[TARGETS], max(0.0, float(squares)))
+        head = self.solve_noisy(sums, noise.multiplier * reach, bias=bias)
+        return self._as_parameters(tier, head, result.channel_map)
 
     def continue_sums(
         self, earlier: Arrays, rows: Rows, params: Arrays, channel_map: ChannelMap
@@ -167,20 +199,25 @@ class HeadRule(GroupRule):
         self, tier: DeviceSums, sums: Sequence[DeviceSums], channel_map: ChannelMap
     ) -> dict[str, Any]:
         """The head of a tier from all sums that have its features, in global coordinates; {} of none."""
-        weight, bias = f"{tier.head}.weight", f"{tier.head}.bias"
         counting = [each for each in sums if has_features_of(each, tier, channel_map)]
         if not counting:
             return {}
         parts = least_squares.total_parts(each.parts_for(tier.features) for each in counting)
-        head = self.solve(parts, bias=bias in channel_map.parameters)
+        head = self.solve(parts, bias=f"{tier.head}.bias" in channel_map.parameters)
+        return self._as_parameters(tier, head, channel_map)
+
+    def _as_parameters(
+        self, tier: DeviceSums, head: least_squares.Head, channel_map: ChannelMap
+    ) -> dict[str, Any]:
+        weight, bias = f"{tier.head}.weight", f"{tier.head}.bias"
         whole = np.zeros(channel_map.parameters[weight].shape, np.float32)
-        whole[:, tier.features] = undo_projection(head.weight, len(tier.features)).T
+        whole[:, tier.features] = undo_projection(head.weight / (self._clip or 1), len(tier.features)).T
         if bias not in channel_map.parameters:
             return {weight: whole}
         return {weight: whole, bias: head.offset.astype(np.float32)}
 
 
-@GroupTraits(ignores_models=True, is_sum=True)
+@GroupTraits(ignores_models=True, is_sum=True, bounds_examples=True)
 class RidgeHead(HeadRule):
     """The head is the least-squares solution of all devices' examples together.
 
@@ -197,8 +234,9 @@ class RidgeHead(HeadRule):
         harmful: Literal["name", "cap"] = "name",
         keep: bool = True,
         earlier: bool = True,
+        clip: float | None = None,
     ) -> None:
-        super().__init__(keep=keep, earlier=earlier)
+        super().__init__(keep=keep, earlier=earlier, clip=clip)
         self._caps = harmful == "cap"
         if regularisation is not None and not 0 < regularisation < np.inf:
             raise ValueError("regularisation must be above 0")
@@ -214,6 +252,10 @@ class RidgeHead(HeadRule):
             return head
         tried = least_squares.ridge(fitted, ratio, bias=bias)
         return head.with_scale(least_squares.score_scale(held_out, tried))
+
+    def solve_noisy(self, sums: least_squares.Sums, deviation: float, *, bias: bool) -> least_squares.Head:
+        head = least_squares.noisy_ridge(sums, self._ratio or least_squares.USUAL_RATIO, deviation, bias=bias)
+        return head.with_scale(least_squares.score_scale(sums, head))
 
     def _ratio_of(self, parts: Sequence[least_squares.Sums], *, bias: bool) -> float:
         return self._ratio or least_squares.choose_ratio(*parts, bias=bias)
@@ -245,7 +287,7 @@ class RidgeHead(HeadRule):
         return {device: as_held(device, about) for device, about in tested.items()}
 
 
-@GroupTraits(ignores_models=True, is_sum=True)
+@GroupTraits(ignores_models=True, is_sum=True, bounds_examples=True)
 class ClassMeansHead(HeadRule):
     """The head chooses the class whose mean of all devices' features is nearest."""
 
@@ -254,6 +296,12 @@ class ClassMeansHead(HeadRule):
 
     def solve(self, parts: Sequence[least_squares.Sums], *, bias: bool) -> least_squares.Head:
         return least_squares.class_means(least_squares.total_of(parts), bias=bias)
+
+    def solve_noisy(self, sums: least_squares.Sums, deviation: float, *, bias: bool) -> least_squares.Head:
+        # A class is there if it has more examples than noise makes of none.
+        counts = np.where(sums.targets[-1] > 2 * deviation, sums.targets[-1], 0)
+        there = np.concatenate([sums.targets[:-1] * (counts > 0), counts[None]])
+        return least_squares.class_means(replace(sums, targets=there), bias=bias)
 
 
 def _sums_of(source: ClientUpdate, sent: Arrays, channel_map: ChannelMap) -> DeviceSums:

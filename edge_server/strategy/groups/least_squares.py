@@ -115,6 +115,22 @@ def ridge(sums: Sums, ratio: float, *, bias: bool = True) -> Head:
     return centred.head(np.asarray(np.linalg.solve(penalised, centred.targets), np.float64))
 
 
+def noisy_ridge(sums: Sums, ratio: float, deviation: float, *, bias: bool = True) -> Head:
+    """As `ridge`, of sums whose numbers have noise of this deviation.
+
+    A symmetric matrix of such noise has eigenvalues up to 2 deviation sqrt(R) (Wigner 1958): so much is added
+    to the penalty, and eigenvalues below 0 count as 0. The penalty that grows with the noise is that of
+    Wang 2018 (Revisiting differentially private linear regression, algorithm 2).
+    """
+    centred = Centred.of(sums, bias=bias)
+    values, vectors = np.linalg.eigh(centred.gram)
+    known = np.maximum(values, 0)
+    penalty = ratio * known.mean() + 2 * deviation * len(sums.gram) ** 0.5
+    penalised = np.maximum(known + penalty, np.finfo(float).tiny)
+    weight: Floats = vectors @ ((vectors.T @ centred.targets) / penalised[:, None])
+    return centred.head(weight)
+
+
 def loss(sums: Sums, head: Head) -> float:
     """The sum of squared errors of a head on the examples of the sums: tr(W^T G W) - 2 tr(W^T C) + |Y|^2."""
     whole = np.concatenate([head.weight, head.offset[None]])

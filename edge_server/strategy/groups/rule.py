@@ -43,6 +43,7 @@ class FoldedGroup:
 class GroupTraits(Traits):
     """What a rule takes on trust, in words, and what it needs of single updates.
 
+    `bounds_examples`: its sums are over examples, each bounded by the option `clip`, and get noise.
     `ignores_models`: combines nothing of the size of a model that devices send. `of_server`: the server
     computes it from the global model or from the tiers. `is_sum`: needs no more than its sum over devices.
     """
@@ -51,6 +52,7 @@ class GroupTraits(Traits):
     ignores_models: bool = False
     of_server: bool = False
     is_sum: bool = False
+    bounds_examples: bool = False
 
 
 class GroupRule(Protocol):

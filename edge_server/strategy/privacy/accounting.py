@@ -17,6 +17,7 @@ Two neighbouring relations:
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -71,6 +72,23 @@ def standard_normal(key: bytes, label: str, shape: tuple[int, ...]) -> NDArray[n
     radius, angle = np.sqrt(-2 * np.log(uniform[:half])), 2 * np.pi * uniform[half:]
     pairs = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
     return pairs[:count].reshape(shape)
+
+
+@dataclass(frozen=True)
+class SumNoise:
+    """Noise for the sums of a group in one round, of `multiplier` times what an example changes them by."""
+
+    secret: bytes
+    round: int
+    multiplier: float
+
+    def add_to(self, sums: Mapping[str, NDArray[np.float64]], sensitivity: float) -> dict[str, Any]:
+        """The noisy sums: equal ones have equal noise. Symmetric matrices are packed, and stay symmetric."""
+        key, deviation = round_key(self.secret, self.round, sums, 0.0), self.multiplier * sensitivity
+        return {
+            name: array + deviation * standard_normal(key, f"{name}/sum", array.shape)
+            for name, array in sums.items()
+        }
 
 
 class Release(NamedTuple):

@@ -86,8 +86,9 @@ class PrivacyState(TypedDict):
 class Gaussian:
     """The mechanism: noise of `noise_multiplier` z times the clip S, S being `clip` or adaptive (None).
 
-    `quantile_noise` is s_b. `drawn`: random selection of clients counts as privacy, by the relation
-    replace-one. No round begins that would spend more than `budget` epsilon at `delta`.
+    `quantile_noise` is s_b. The `unit` of which one may be missing is a client, or an example where sums over
+    examples get the noise (`accounting.SumNoise`). `drawn`: random selection of clients counts as privacy, by
+    the relation replace-one. No round begins that would spend more than `budget` epsilon at `delta`.
     """
 
     noise_multiplier: float = 1.0
@@ -99,6 +100,7 @@ class Gaussian:
     delta: float = 1e-5
     budget: float | None = None
     drawn: bool = False
+    unit: str = "client"
 
     @property
     def relation(self) -> str:
@@ -253,4 +255,5 @@ def provenance(mechanism: Gaussian, privacy: PrivacyState) -> dict[str, str]:
         "privacy.delta": f"{mechanism.delta:g}",
         "privacy.noise_multiplier": f"{mechanism.noise_multiplier:g}",
         "privacy.releases": str(rounds),
+        **({"privacy.unit": mechanism.unit} if mechanism.unit != "client" else {}),
     }

@@ -6,7 +6,7 @@ A selection policy chooses devices, a ratio policy a pruning ratio per device.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypedDict, TypeVar
+from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
 from numpy.random import Generator
 
@@ -50,12 +50,22 @@ class Client:
 Clients = Sequence[Client]
 
 
+class Noise(Protocol):
+    """Noise for the sums of a group in one round, of `multiplier` times what an example changes them by."""
+
+    @property
+    def multiplier(self) -> float: ...
+    def add_to(self, sums: Mapping[str, Any], sensitivity: float) -> dict[str, Any]:
+        """The sums with noise."""
+
+
 @dataclass(frozen=True, eq=False)
 class RoundResult:
     """A closed round: its updates, the weight of each, the model before and after it.
 
     `clients` are all devices that the round could choose from. Go through `updates` once: each is computed
-    when it is asked for. `keep` makes stores for the arrays of the next state.
+    when it is asked for. `keep` makes stores for the arrays of the next state. With `noise` a group's sums
+    are read with it alone.
     """
 
     round: int
@@ -66,6 +76,7 @@ class RoundResult:
     clients: Clients = ()
     channel_map: ChannelMap = _NO_CHANNELS
     keep: NewArrayStore = MemoryArrays
+    noise: Noise | None = None
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from edge_client.training.step_graphs.running.low_rank import LowRank
 from edge_client.training.step_graphs.running.memory import micro_batch, working_bytes
 from edge_client.training.step_graphs.running.objectives.objective import GraphObjective, Setting
 from edge_client.training.step_graphs.running.objectives.registry import (
+    Sums,
     build_graph_objectives,
     sums_gram,
     why_unsupported,
@@ -93,7 +94,9 @@ class OnnxTrainer(Trainer):
         graph, head = open_features(job.graphs[GRAPH].read_bytes(), arrays, data.input_shape)
         before = evaluate(arrays, job.graphs[GRAPH], job.data.held_out, threads=self._threads)
         features_of, outputs = _run_graph(graph, arrays, self._threads), len(arrays[f"{head}.weight"])
-        sums = feature_sums.sum_features(features_of, _batches(data), outputs, gram=gram)
+        clips = (part.clip for part in build_graph_objectives(job.plan.objectives) if isinstance(part, Sums))
+        clip = next(clips, None)
+        sums = feature_sums.sum_features(features_of, _batches(data), outputs, gram=gram, clip=clip)
         return_memory()
         group = feature_sums.GROUP if gram else feature_sums.MEANS_GROUP
         groups = {group: feature_sums.of_head(head, sums)} if sums else {}

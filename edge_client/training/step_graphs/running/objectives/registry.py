@@ -286,6 +286,9 @@ class Distil(GraphObjective):
 class Sums(GraphObjective):
     """Runs no step: the trainer sums what the head of the inference graph takes (`ridge`, `class-means`)."""
 
+    def __init__(self, *, clip: float | None = None) -> None:
+        self.clip = clip
+
 
 class InGraph(GraphObjective):
     """All that the objective does is part of the graph."""
