@@ -94,7 +94,7 @@ def _keep_signatures(schemas: Any) -> None:
 
 
 def _keep_protocols(typing: Any) -> None:
-    """Collect a protocol's attributes once, as Python 3.12 does; torch and onnx ask for each value of a graph."""
+    """Collect a protocol's attributes once, as Python 3.12 does; they are asked for each value of a graph."""
     if hasattr(typing, "_get_protocol_attrs"):
         typing._get_protocol_attrs = cache(typing._get_protocol_attrs)
 

@@ -104,8 +104,8 @@ def _build_models() -> None:
 def _forget_endings() -> None:
     """Leave out, as a child ends, what imports want done then.
 
-    Torch would remove 200 libraries of operators, and nanobind would empty the caches of `typing`: both only free
-    memory, and writing to it copies 45 MB of this process's memory for each child.
+    Torch would remove 200 libraries of operators, and nanobind would empty the caches of `typing`: both free
+    memory only, and their writes copy 45 MB of this process's memory for each child.
     """
     finalizers: Any = weakref.finalize
     for finalizer, call in finalizers._registry.items():

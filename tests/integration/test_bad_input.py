@@ -1,6 +1,7 @@
 """Malformed messages to a running server are counted and refused, and the run continues."""
 
 import queue
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -91,35 +92,36 @@ def reply(**changes: object) -> TaskReply:
     return TaskReply(**{**fields, **changes})
 
 
-@pytest.mark.parametrize(
-    ("payload", "topic", "reason"),
-    [
-        (b"\xff\xfe", "mallory/up/control", "malformed"),
-        (b"[1, 2", "mallory/up/control", "malformed"),
-        (b"[" * 20_000, "mallory/up/control", "malformed"),
-        (b'{"kind": "gossip"}', "mallory/up/control", "unknown-kind"),
-        (b'{"kind": "birth", "protocol": 99}', "mallory/up/birth", "unsupported-protocol"),
-        (b'{"kind": "task-reply", "detail": "' + b"x" * 100_000 + b'"}', "mallory/up/control", "oversized"),
-        (encode_message(reply(federation="other")), "mallory/up/control", "wrong-federation"),
-        (encode_message(reply(device="eve")), "mallory/up/control", "wrong-sender"),
-        (
-            encode_message(Acknowledgement(federation="test", device="mallory", run="run-1", attempt=1)),
-            "mallory/up/control",
-            "unknown-kind",
-        ),
-        (b"not a chunk, whatever it says", "mallory/up/blob", "malformed"),
-    ],
+MALFORMED = (
+    (b"\xff\xfe", "mallory/up/control", "malformed"),
+    (b"[1, 2", "mallory/up/control", "malformed"),
+    (b"[" * 20_000, "mallory/up/control", "malformed"),
+    (b'{"kind": "gossip"}', "mallory/up/control", "unknown-kind"),
+    (b'{"kind": "birth", "protocol": 99}', "mallory/up/birth", "unsupported-protocol"),
+    (b'{"kind": "task-reply", "detail": "' + b"x" * 100_000 + b'"}', "mallory/up/control", "oversized"),
+    (encode_message(reply(federation="other")), "mallory/up/control", "wrong-federation"),
+    (encode_message(reply(device="eve")), "mallory/up/control", "wrong-sender"),
+    (
+        encode_message(Acknowledgement(federation="test", device="mallory", run="run-1", attempt=1)),
+        "mallory/up/control",
+        "unknown-kind",
+    ),
+    (b"not a chunk, whatever it says", "mallory/up/blob", "malformed"),
 )
-def test_malformed_messages_are_refused_with_the_reason(
-    serve: Serve, rogue: Rogue, payload: bytes, topic: str, reason: str
-) -> None:
+
+
+def test_malformed_messages_are_refused_with_the_reason(serve: Serve, rogue: Rogue) -> None:
     run = serve(demo_config())
     run.watched.until(lambda now: not now.no_link)
-    rogue.send(payload, topic)
-    refusal = rogue.expect(Refusal)
-    assert isinstance(refusal, Refusal)
-    assert refusal.reason == reason
-    assert run.server.reporter.counters.refusals["mallory", reason] == 1
+    expected = Counter[str]()
+    for payload, topic, reason in MALFORMED:
+        rogue.send(payload, topic)
+        refusal = rogue.expect(Refusal)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == reason, payload[:80]
+        expected[reason] += 1
+        counted = run.server.reporter.counters.refusals["mallory", reason]
+        assert counted == expected[reason], payload[:80]
 
 
 def test_bad_updates_are_refused_and_the_round_continues_without_them(

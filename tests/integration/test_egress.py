@@ -117,7 +117,7 @@ def test_a_round_of_mixed_tiers_sends_one_model(
     assert [len(first.completed), len(second.completed)] == [len(TIERS)] * 2
 
 
-@pytest.mark.parametrize("recipe", ["feddrop", "attending"])
+@pytest.mark.parametrize("recipe", [slow("feddrop"), "attending"])
 @pytest.mark.parametrize("broker", [BROKERS[0]], indirect=True)
 def test_sub_models_that_do_not_all_nest_are_broadcast_too(
     link: Relay, broker: RunningBroker, tmp_path: Path, recipe: str

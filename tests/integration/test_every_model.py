@@ -34,7 +34,7 @@ PAIRS = [
     for model in sorted(set(MODELS) - WITHOUT_PICTURES - {*LARGER})
 ]
 WHOLE = [
-    slow(model, "fedavg") if model.startswith("mobilenet") and LARGER else (model, "fedavg")
+    (model, "fedavg") if model not in (*QUICK, "mobilenet-v2") or LARGER == () else slow(model, "fedavg")
     for model in sorted(set(MODELS) - WITHOUT_PICTURES - {*LARGER})
 ]
 

@@ -9,10 +9,13 @@ from edge_server.config.recipe_files import recipe_names
 from edge_server.storage.records import RoundRecord
 from schemas.tensors.arrays import Arrays
 from tests.integration.bench import NAMES, Bench
+from tests.slow import slow
 
 ROUNDS = (1, 2, 3)
 REPEATED = ("attending-adafl", "attending-fedbuff", "fedmp", "fedp3", "fedrad", "hermes", "igfl", "scaffold")
 """One recipe of each kind that keeps state between rounds or draws at random."""
+QUICK = ("attending-fedbuff", "fedmp", "scaffold")
+"""Buffered rounds, a choice that learns, and groups beside the model."""
 
 
 LITTLE_NOISE = {
@@ -77,12 +80,12 @@ def check_trained(records: list[RoundRecord], first: Arrays, last: Arrays) -> No
     assert all(np.isfinite(array).all() for array in last.values())
 
 
-@pytest.mark.parametrize("recipe", [name for name in recipe_names() if name not in REPEATED])
+@pytest.mark.parametrize("recipe", [name for name in recipe_names() if name not in QUICK])
 def test_a_recipe_trains_and_changes_the_model(tmp_path: Path, recipe: str) -> None:
     check_trained(*run(tmp_path, recipe))
 
 
-@pytest.mark.parametrize("recipe", REPEATED)
+@pytest.mark.parametrize("recipe", [name if name in QUICK else slow(name) for name in REPEATED])
 def test_the_same_seed_gives_the_same_history_and_model_to_the_bit(tmp_path: Path, recipe: str) -> None:
     (records, first, model), (records_again, _, again) = (
         run(tmp_path / "one", recipe),

@@ -11,6 +11,7 @@ from torch import Tensor
 from edge_client.models.frozen_part import SplitNetwork, find_split
 from edge_server.storage.run_folder import RunFolder
 from tests.edge_server.simulation.small import history, run
+from tests.slow import slow
 
 WORDS = (
     "model.name=cnn-batch",
@@ -57,7 +58,7 @@ def results(folder: Path) -> tuple[list[bytes], list[str]]:
     return models, [json.dumps([each[name] for name in FIGURES]) for each in history(folder)]
 
 
-@pytest.mark.parametrize("recipe", ["fedavg", "scaffold"])
+@pytest.mark.parametrize("recipe", [slow("fedavg"), "scaffold"])
 def test_a_run_with_and_without_the_cache_has_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str
 ) -> None:

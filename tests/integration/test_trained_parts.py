@@ -15,6 +15,7 @@ from schemas.tensors.files import FileGroups
 from tests.edge_server.simulation.small import run
 from tests.groups import read_groups
 from tests.integration.bench import Bench
+from tests.slow import slow
 
 WORDS = ("model.name=cnn-batch", "clients.fraction=1.0", 'tiers.ratios=[{ "*" = 0.5 }, 0.0]')
 PART = ("linear3.weight", "linear3.bias")
@@ -80,8 +81,8 @@ def test_a_device_that_is_too_old_for_frozen_layers_is_left_out(tmp_path: Path) 
     ("recipe", "words"),
     [
         ("attending", ()),
-        ("adafl-scaffold", ()),
-        ("fedadam", ()),
+        slow("adafl-scaffold", ()),
+        slow("fedadam", ()),
         ("dp-fedavg", ("privacy.clip=0.5",)),
         ("fedavg", ("privacy.secure-aggregation=true", "privacy.min-holders=3", "num-clients=4")),
     ],

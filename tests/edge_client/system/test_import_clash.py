@@ -10,6 +10,7 @@ import pytest
 from edge_client.system import user_code
 from edge_client.system.user_code import users_function
 from schemas.errors import ConfigError
+from tests.slow import slow
 
 ROOT = Path(user_code.HOME)
 DATA = """
@@ -68,19 +69,23 @@ def as_script(module: str) -> str:
     return f"import sys; from {module} import main; sys.path.remove(''); sys.exit(main())"
 
 
+STARTS = [
+    ("-c", as_script("edge_client.cli.main"), "run", "--help"),
+    ("-m", "edge_server.cli.main", "recipes"),
+    ("-m", "edge_server.transport.broker", "--help"),
+    ("-c", "import edge_client.agent.rollout.comparison_process, schemas.messages"),
+]
+"""A script, a module, another module, and what a worker process imports."""
+MORE_STARTS = [
+    ("-c", as_script("edge_server.cli.main"), "demo", "--help"),
+    ("-m", "edge_client.cli.main", "run", "--help"),
+    ("-c", "import edge_server.transport.receivers.process"),
+    ("-c", "import edge_server.simulation.client_work, schemas.messages"),
+]
+
+
 @pytest.mark.parametrize(
-    "words",
-    [
-        ("-c", as_script("edge_client.cli.main"), "run", "--help"),
-        ("-c", as_script("edge_server.cli.main"), "demo", "--help"),
-        ("-m", "edge_client.cli.main", "run", "--help"),
-        ("-m", "edge_server.cli.main", "recipes"),
-        ("-m", "edge_server.transport.broker", "--help"),
-        ("-c", "import edge_server.transport.receivers.process"),
-        ("-c", "import edge_client.agent.rollout.comparison_process, schemas.messages"),
-        ("-c", "import edge_server.simulation.client_work, schemas.messages"),
-    ],
-    ids=lambda words: " ".join(words[1:])[-40:],
+    "words", [*STARTS, *map(slow, MORE_STARTS)], ids=lambda words: " ".join(words[1:])[-40:]
 )
 def test_a_users_schemas_does_not_hide_the_package(folder: Path, words: tuple[str, ...]) -> None:
     done = run(folder, *words, path=str(folder))
