@@ -47,6 +47,9 @@ LONGER: dict[str, str] = {
     "flower-exact": "flower.comparison:exact",
     "step-graphs-deep": "step_graphs:deep",
     "providers": "providers",
+    "features-device": "features:device",
+    "features-flower": "features:flower",
+    "features-memory": "features_memory",
 }
 """Benchmarks that run only if named, as module and function; the table keeps their results."""
 

@@ -43,7 +43,7 @@ def figures(options: Options) -> list[Figure]:
         folder = Path(name)
         write_pictures(folder / "pictures.npz")
         try:
-            programs = _installed(folder)
+            programs = install_device(folder)
         except NoWheel as reason:
             return [Figure(AREA, "a device from the wheel", "", (), reason=str(reason))]
         runs = [run_device(programs, folder) for _ in range(1 if options.quick else REPEATS)]
@@ -86,7 +86,8 @@ def _within_a_limit(programs: Path, folder: Path) -> Figure:
         return Figure(AREA, name, "MB", (), LIMIT_BYTES / 1e6, reason=str(reason))
 
 
-def _installed(folder: Path) -> Path:
+def install_device(folder: Path) -> Path:
+    """The programs of an environment without torch in `folder`, from the wheel; raises `NoWheel`."""
     for part in ("wheel", "environment"):
         (folder / part).mkdir()
     build_wheel(folder / "wheel")

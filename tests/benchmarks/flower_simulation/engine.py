@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from edge_client.data.sources import load_source
 from edge_server.config.config import Config
 
 PROGRAM = Path(__file__).with_name("flower_run.py")
-LONGEST_S = 240.0
+LONGEST_S = 600.0
 
 
 class FlowerFailed(Exception):
@@ -38,13 +39,37 @@ def accuracies(
     return [(seconds, accuracy) for seconds, accuracy in found["tested"]]
 
 
+def head_rounds(
+    config: Config, python: Path, frozen: Path, *, width: int, workers: int
+) -> list[tuple[float, float]]:
+    """Wall and processor seconds of each round after the first, of heads behind a traced network.
+
+    Features have `width` numbers, and all clients train in a round.
+    """
+
+    def make(folder: Path) -> dict[str, object]:
+        head = {"frozen": str(frozen), "head": [width, config.num_classes or 10]}
+        return _job(config, folder, workers, 0, None, as_bytes=True) | head
+
+    result = _run_job(make, python)
+    processor = result["processor"]
+    return [
+        (wall, now - before)
+        for wall, before, now in zip(result["rounds"][1:], processor, processor[1:], strict=False)
+    ]
+
+
 def _result(
     config: Config, python: Path, *, workers: int, hidden: int, test: LabelledData | None
 ) -> dict[str, Any]:
+    return _run_job(lambda folder: _job(config, folder, workers, hidden, test), python)
+
+
+def _run_job(make: Callable[[Path], dict[str, object]], python: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="edge-bench-") as name:
         folder = Path(name)
         job, result = folder / "job.json", folder / "result.json"
-        job.write_text(json.dumps(_job(config, folder, workers, hidden, test) | {"result": str(result)}))
+        job.write_text(json.dumps(make(folder) | {"result": str(result)}))
         # Switch off the usage reports of Flower and Ray.
         quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "FLWR_HOME": name}
         ended = _run(
@@ -76,14 +101,22 @@ def _run(command: list[str], env: dict[str, str], log: Path) -> int:
 
 
 def _job(
-    config: Config, folder: Path, workers: int, hidden: int, test: LabelledData | None
+    config: Config,
+    folder: Path,
+    workers: int,
+    hidden: int,
+    test: LabelledData | None,
+    *,
+    as_bytes: bool = False,
 ) -> dict[str, object]:
     """The job; writes its data, shared out as on our side, to `folder`."""
     data = load_source(config.data.source or "digits", data_root=config.data.data_root)
     clients = config.clients.num_clients
     partition = parse_partition(config.data.partition_spec)
     shares = partition_indices(data.labels, partition, count=clients, seed=config.federation.seed)
-    np.save(folder / "inputs.npy", data.inputs())
+    most = config.data.samples_per_client
+    shares = shares if most is None else [share[:most] for share in shares]
+    np.save(folder / "inputs.npy", data.images if as_bytes else data.inputs())
     np.save(folder / "labels.npy", data.labels)
     np.save(folder / "order.npy", np.concatenate(shares))
     np.save(folder / "ends.npy", np.cumsum([len(share) for share in shares]))

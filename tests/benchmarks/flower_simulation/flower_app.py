@@ -22,7 +22,10 @@ from torch.nn import functional
 
 client = ClientApp()
 server = ServerApp()
+CHANNELS_LAST = torch.channels_last
 ended: list[float] = []
+processor: list[float] = []
+"""Processor time when each round has been aggregated."""
 tested: list[tuple[float, float]] = []
 """The time of each test after a round, and the accuracy that it found."""
 
@@ -45,6 +48,22 @@ def network(inputs: int, hidden: int, classes: int) -> nn.Module:
 
 
 @lru_cache(maxsize=1)
+def frozen() -> nn.Module:
+    """The traced network whose outputs are a head's inputs, if the job has one."""
+    return torch.jit.load(job()["frozen"]).eval()
+
+
+def head(width: int, classes: int) -> nn.Module:
+    """What is trained behind a frozen network."""
+    return nn.Sequential(nn.Dropout(0.2), nn.Linear(width, classes))
+
+
+def trained_network(plan: dict) -> nn.Module:
+    """The network that travels."""
+    return head(*plan["head"]) if "frozen" in plan else network(*plan["layers"])
+
+
+@lru_cache(maxsize=1)
 def data() -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
     """Prepared images, labels and each client's indices; images are mapped, not copied."""
     folder = Path(job()["data"])
@@ -61,13 +80,18 @@ def train(message: Message, context: Context) -> Message:
     images, labels, shares = data()
     share = shares[int(context.node_config["partition-id"])]
     inputs, wanted = torch.from_numpy(images[share]), torch.from_numpy(labels[share])
-    module = network(*plan["layers"])
+    module = trained_network(plan)
     module.load_state_dict(message.content["arrays"].to_torch_state_dict())
     optimizer = torch.optim.SGD(module.parameters(), lr=plan["learning_rate"], momentum=plan["momentum"])
     for _ in range(plan["epochs"]):
         for batch in torch.randperm(len(wanted)).split(plan["batch"]):
             optimizer.zero_grad(set_to_none=True)
-            functional.cross_entropy(module(inputs[batch]), wanted[batch]).backward()
+            examples = inputs[batch]
+            if "frozen" in plan:
+                with torch.inference_mode():
+                    examples = frozen()(examples.float().div_(255).contiguous(memory_format=CHANNELS_LAST))
+                examples = examples.clone()
+            functional.cross_entropy(module(examples), wanted[batch]).backward()
             optimizer.step()
     answer = {
         "arrays": ArrayRecord(module.state_dict()),
@@ -87,7 +111,24 @@ class Timed(FedAvg):
             raise RuntimeError(f"{len(replies)} answers, {len(failed)} of them failed: {failed[:1]}")
         aggregated = super().aggregate_train(server_round, replies)
         ended.append(time.perf_counter())
+        processor.append(processor_seconds())
         return aggregated
+
+
+def processor_seconds() -> float:
+    """The processor time so far of this process and of all that it and Ray have started."""
+    parents, seconds = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        number = int(path.parent.name)
+        parents[number], seconds[number] = int(fields[1]), int(fields[11]) + int(fields[12])
+    family = {os.getpid()}
+    while more := {number for number, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(seconds[number] for number in family) / os.sysconf("SC_CLK_TCK")
 
 
 def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
@@ -113,7 +154,7 @@ def main(grid: Grid, context: Context) -> None:
     strategy = Timed(
         fraction_train=plan["fraction"], fraction_evaluate=0.0, min_available_nodes=plan["clients"]
     )
-    arrays = ArrayRecord(network(*plan["layers"]).state_dict())
+    arrays = ArrayRecord(trained_network(plan).state_dict())
     strategy.start(
         grid=grid,
         initial_arrays=arrays,

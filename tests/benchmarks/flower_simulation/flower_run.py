@@ -28,4 +28,6 @@ if __name__ == "__main__":
     ended = flower_app.ended
     rounds = [end - begin for begin, end in zip([began, *ended], ended, strict=False)]
     tested = [(at - began, accuracy) for at, accuracy in flower_app.tested]
-    Path(job["result"]).write_text(json.dumps({"rounds": rounds, "tested": tested}))
+    Path(job["result"]).write_text(
+        json.dumps({"rounds": rounds, "tested": tested, "processor": flower_app.processor})
+    )
