@@ -151,8 +151,12 @@ def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
 def main(grid: Grid, context: Context) -> None:
     """Run the rounds."""
     plan = job()
+    # A share of the nodes would be that of those that have registered before the wait for all of them.
     strategy = Timed(
-        fraction_train=plan["fraction"], fraction_evaluate=0.0, min_available_nodes=plan["clients"]
+        fraction_train=plan["fraction"],
+        fraction_evaluate=0.0,
+        min_train_nodes=round(plan["fraction"] * plan["clients"]),
+        min_available_nodes=plan["clients"],
     )
     arrays = ArrayRecord(trained_network(plan).state_dict())
     strategy.start(
