@@ -5,7 +5,7 @@ The server holds the sums of every device, so that a device can send others late
 always that of the sums held, to the bit. Each tier has a head of its own (`device_sums`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -60,6 +60,12 @@ class HeadRule(GroupRule):
         self._clip = clip
         self.owns = keep and clip is None
         self.continues = self.owns and earlier
+
+    def solve_devices(
+        self, devices: Sequence[Callable[[], least_squares.Parts]], *, bias: bool
+    ) -> least_squares.Head:
+        """The head of all devices, whose sums are read one after another."""
+        return self.solve(least_squares.total_parts(read() for read in devices), bias=bias)
 
     def solve_noisy(self, sums: least_squares.Sums, deviation: float, *, bias: bool) -> least_squares.Head:
         """The head of sums of which each number has noise of this deviation."""
@@ -202,8 +208,8 @@ class HeadRule(GroupRule):
         counting = [each for each in sums if has_features_of(each, tier, channel_map)]
         if not counting:
             return {}
-        parts = least_squares.total_parts(each.parts_for(tier.features) for each in counting)
-        head = self.solve(parts, bias=f"{tier.head}.bias" in channel_map.parameters)
+        devices = [partial(each.parts_for, tier.features) for each in counting]
+        head = self.solve_devices(devices, bias=f"{tier.head}.bias" in channel_map.parameters)
         return self._as_parameters(tier, head, channel_map)
 
     def _as_parameters(
@@ -289,10 +295,34 @@ class RidgeHead(HeadRule):
 
 @GroupTraits(ignores_models=True, is_sum=True, bounds_examples=True)
 class ClassMeansHead(HeadRule):
-    """The head chooses the class whose mean of all devices' features is nearest."""
+    """The head chooses the class whose mean of all devices' features is nearest.
+
+    With `covariances` nearest is in units of the covariance within classes, which follows from how far the
+    means of devices lie apart (`least_squares.Scatter`): nothing more is sent. It takes some devices.
+    """
 
     name: ClassVar[str] = MEANS_GROUP
     gram: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        covariances: bool = False,
+        keep: bool = True,
+        earlier: bool = True,
+        clip: float | None = None,
+    ) -> None:
+        super().__init__(keep=keep, earlier=earlier, clip=clip)
+        self._covariances = covariances
+
+    def solve_devices(
+        self, devices: Sequence[Callable[[], least_squares.Parts]], *, bias: bool
+    ) -> least_squares.Head:
+        if not self._covariances:
+            return super().solve_devices(devices, bias=bias)
+        whole = least_squares.total_of(least_squares.total_parts(read() for read in devices))
+        scatter = least_squares.Scatter.of((read() for read in devices), whole)
+        return least_squares.class_covariances(whole, scatter, bias=bias)
 
     def solve(self, parts: Sequence[least_squares.Sums], *, bias: bool) -> least_squares.Head:
         return least_squares.class_means(least_squares.total_of(parts), bias=bias)

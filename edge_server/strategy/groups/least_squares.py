@@ -253,3 +253,53 @@ def class_means(sums: Sums, *, bias: bool = True) -> Head:
     nearest = np.sort(between, 1)[:, 1:2].mean() / 2 if len(between) > 1 else SMALLEST_VARIANCE
     factor = min(1 / max(variance, SMALLEST_VARIANCE), MARGIN / max(nearest, SMALLEST_VARIANCE))
     return Head(means, offset).with_scale(factor)
+
+
+@dataclass(frozen=True, eq=False)
+class Scatter:
+    """How far devices' class means [D] lie from those of all: the sum of n d d^T [D, D] and its degrees.
+
+    Of examples drawn alike the mean of n has a covariance of 1/n of theirs, so that `total` / `degrees` is
+    the covariance within classes, found without one product of features (FedCOF, arXiv 2412.14326).
+    """
+
+    total: Floats
+    degrees: int
+
+    @classmethod
+    def of(cls, devices: Iterable[Parts], whole: Sums) -> "Scatter":
+        """Each part of each device has class means of its own; all classes count as equally wide."""
+        counts = whole.targets[-1]
+        means = whole.targets[:-1] / np.maximum(counts, 1)
+        total, degrees = np.zeros((len(means), len(means))), -int((counts > 0).sum())
+        for part in (part for parts in devices for part in parts):
+            own = part.targets[-1]
+            there = own > 0
+            apart = (part.targets[:-1] / np.maximum(own, 1) - means)[:, there] * np.sqrt(own[there])
+            total, degrees = total + apart @ apart.T, degrees + int(there.sum())
+        return cls(total, max(0, degrees))
+
+
+def class_covariances(sums: Sums, scatter: Scatter, *, bias: bool = True) -> Head:
+    """As `class_means`, where the nearest mean is that in units of the covariance within classes.
+
+    The log-probability of m is m^T S^-1 f - m^T S^-1 m / 2 up to a constant. The scatter of few devices has a
+    low rank: S counts as many examples more, as wide in all directions as features are on average within a
+    class, as there are features.
+    """
+    counts, count = sums.targets[-1], max(1.0, sums.targets[-1].sum())
+    overall = sums.targets[:-1].sum(1) / count
+    means = np.where(counts > 0, sums.targets[:-1] / np.maximum(counts, 1), overall[:, None])
+    features = len(means)
+    variance = max(
+        float(sums.squares - counts @ np.square(means).sum(0) / features) / count, SMALLEST_VARIANCE
+    )
+    prior = features * variance * np.eye(features)
+    covariance = (scatter.total + prior) / (scatter.degrees + features)
+    weight: Floats = np.linalg.solve(covariance, means - overall[:, None])
+    offset = -(weight * (means + overall[:, None])).sum(0) / 2
+    distances = ((means - overall[:, None]) * weight).sum(0)
+    offset = offset - np.where(counts > 0, 0, distances.max(initial=0))
+    head = Head(weight, offset if bias else np.zeros(len(counts)))
+    nearest = float(distances[counts > 0].mean()) if (counts > 0).any() else 0.0
+    return head.with_scale(min(1.0, MARGIN / max(nearest, SMALLEST_VARIANCE)))

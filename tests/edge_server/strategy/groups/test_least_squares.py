@@ -116,3 +116,41 @@ def test_the_scale_of_scores_is_two_over_their_error() -> None:
     # Two examples, two classes, each score off by a half, the root of a mean square of a quarter.
     held_out = sums_of(np.array([[0.0], [0.0]]), np.eye(2))
     assert least_squares.score_scale(held_out, Head(np.zeros((1, 2)), np.full(2, 0.5))) == pytest.approx(4)
+
+
+def test_the_scatter_of_single_examples_is_their_sample_covariance() -> None:
+    features = np.random.default_rng(0).normal(size=(30, 3))
+    one = np.ones((1, 1))
+    devices = [[Sums(np.zeros((0, 0)), np.concatenate([row[:, None], one]), 0.0)] for row in features]
+    whole = least_squares.total_of(part for parts in devices for part in parts)
+    scatter = least_squares.Scatter.of(devices, whole)
+    assert scatter.degrees == 29
+    assert np.allclose(scatter.total / scatter.degrees, np.cov(features.T))
+
+
+def test_means_of_devices_tell_the_covariance_of_their_examples() -> None:
+    random = np.random.default_rng(0)
+    stretched = random.normal(size=(20_000, 2)) * (3.0, 0.5)
+    labels = random.integers(0, 2, 20_000)
+    whole = np.concatenate([stretched + np.array([0.0, 5.0]) * labels[:, None], np.ones((20_000, 1))], 1)
+    devices = [
+        [Sums(np.zeros((0, 0)), whole[part].T @ np.eye(2)[labels[part]], 0.0)]
+        for part in np.array_split(np.arange(20_000), 500)
+    ]
+    total = least_squares.total_of(part for parts in devices for part in parts)
+    scatter = least_squares.Scatter.of(devices, total)
+    assert scatter.total / scatter.degrees == pytest.approx(np.diag([9.0, 0.25]), rel=0.1, abs=0.1)
+
+
+def test_without_a_second_device_class_covariances_choose_as_class_means_do() -> None:
+    random = np.random.default_rng(0)
+    means, labels = random.normal(size=(4, 6)) * 3, random.integers(0, 4, 400)
+    features = means[labels] + random.normal(size=(400, 6))
+    whole = np.concatenate([features, np.ones((400, 1))], 1)
+    squares = float(np.square(features).mean(1).sum())
+    sums = Sums(np.zeros((0, 0)), whole.T @ np.eye(4)[labels], squares)
+    scatter = least_squares.Scatter.of([[sums]], sums)
+    assert scatter.degrees == 0
+    plain, own = least_squares.class_means(sums), least_squares.class_covariances(sums, scatter)
+    chosen = [(features @ head.weight + head.offset).argmax(1) for head in (plain, own)]
+    assert np.array_equal(*chosen)
