@@ -19,6 +19,7 @@ class Capability(StrEnum):
     RATES_BY_WIDTH = "rates_by_width"  # knows training plans with `rate_by_width`
     TRAINS_PARTS = "trains_parts"  # knows tasks with `trained` and `frozen`
     ADAPTS = "adapts"  # knows tasks with `adapters`
+    RESIZES = "resizes"  # knows a preprocessing with `resizing`
     CHOOSES_DELIVERED = "chooses_delivered"  # chooses among several models that it makes of a delivered one
 
 

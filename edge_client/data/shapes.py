@@ -164,8 +164,8 @@ def _in_colours(pixels: "Pixels", channels: int) -> "Pixels":
     return np.concatenate([colours, alpha if len(alpha) else np.full_like(colours[:1], 255)])
 
 
-def with_side(data: "LabelledData", side: int) -> "LabelledData":
-    """Pictures [N, C, H, W] of bytes or of files as [N, C, side, side], as their preprocessing resizes them.
+def with_sides(data: "LabelledData", sides: tuple[int, int]) -> "LabelledData":
+    """Pictures of bytes or of files as [N, C, height, width], as their preprocessing resizes them.
 
     Each picture is resized when it is read. Raises `ConfigError` for other data.
     """
@@ -177,7 +177,7 @@ def with_side(data: "LabelledData", side: int) -> "LabelledData":
         raise ConfigError(
             f"only pictures of bytes, grey or coloured, can be resized, and the examples are {kind}"
         )
-    shape = data.input_shape[0], side, side
+    shape = data.input_shape[0], *sides
     return redraw_lazily(data, shape, data.preprocessing.resizing)
 
 

@@ -55,6 +55,7 @@ class ModelSettings(Settings):
 
 
 _PerColour = Field(min_length=1, max_length=4)
+_Side = Annotated[int, Field(ge=1, le=4096)]
 _Means = Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], _PerColour]
 _Deviations = Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], _PerColour]
 
@@ -77,10 +78,11 @@ class DataSettings(Settings):
     """Data that the server tests on, and that simulated devices share."""
     data_root: Path | None = None
     """Folder of named data sets."""
-    resize: int | None = Field(default=None, ge=1, le=4096)
-    """Height and width in pixels to which the pictures of `source` are resized, for the server and for
-    simulated devices; if unset, the size that the weights of `[model] from` state, or else as they are. Real
-    devices' arrays must have the network's size already, unless `mean`, `crop` or `interpolation` is set.
+    resize: _Side | tuple[_Side, _Side] | None = None
+    """Height and width in pixels, one number or both, to which the pictures of `source` are resized, for the
+    server and for simulated devices; if unset, the size that the weights of `[model] from` state, or else as
+    they are. Real devices' arrays must have the network's size already, unless `mean`, `crop` or
+    `interpolation` is set.
     """
     crop: Annotated[float, Field(gt=0, le=1)] | Literal["none"] | None = Field(
         default=None, exclude_if=lambda crop: crop is None
@@ -124,6 +126,11 @@ class DataSettings(Settings):
     """
     statistics: Scaling | None = None
     """Means and standard deviations, whatever the scaling; a run writes here what it has asked for."""
+
+    @property
+    def sides(self) -> tuple[int, int] | None:
+        """Height and width to which pictures of `source` are resized, if they are."""
+        return (self.resize, self.resize) if isinstance(self.resize, int) else self.resize
 
     @property
     def resizing(self) -> values.Resizing | None:

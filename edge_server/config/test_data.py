@@ -102,7 +102,7 @@ def load_test_data(config: Config) -> LabelledData | None:
 def read_source(config: Config, source: str, *, split: source_options.Split = "train") -> LabelledData:
     """Examples of the configured source in the configured size, with labels of the configured task.
 
-    Pictures are resized when they are read: see `with_side`. Raises `ConfigError` that starts with the key.
+    Pictures are resized when they are read: see `with_sides`. Raises `ConfigError` that starts with the key.
     """
     try:
         data = sources.load_source(source, data_root=config.data.data_root, split=split)
@@ -113,7 +113,7 @@ def read_source(config: Config, source: str, *, split: source_options.Split = "t
         about = data.preprocessing.model_copy(update={"resizing": config.data.resizing})
         data = replace(data, preprocessing=about)
     try:
-        data = data if config.data.resize is None else shapes.with_side(data, config.data.resize)
+        data = data if config.data.sides is None else shapes.with_sides(data, config.data.sides)
     except ConfigError as error:
         raise ConfigError(str(error), key="[data] resize") from error
     stated = config.data.common_scale

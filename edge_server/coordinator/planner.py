@@ -247,6 +247,8 @@ class Planner:
             return "its edge-federation is too old to train a part of a network: update it"
         if any(self._context.network.parts.adapters) and Capability.ADAPTS not in device.can:
             return "its edge-federation is too old to train changes of low rank: update it"
+        if self._context.testing.preprocessing.resizing is not None and Capability.RESIZES not in device.can:
+            return "its edge-federation is too old to resize pictures as the network knows them: update it"
         return ""
 
     def _with_believed_births(self, command: PlanRound) -> PlanRound:

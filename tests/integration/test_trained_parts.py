@@ -77,6 +77,16 @@ def test_a_device_that_is_too_old_for_frozen_layers_is_left_out(tmp_path: Path) 
     assert "too old to train a part of a network: update it" in planned.left_out
 
 
+def test_a_device_that_is_too_old_to_resize_pictures_is_left_out_where_they_are(tmp_path: Path) -> None:
+    for words, left in (((), set()), (("data.interpolation=bicubic",), {"weak"})):
+        bench = Bench(tmp_path / f"{len(words)}", "fedavg", "model.name=mlp", "clients.fraction=1.0", *words)
+        weak, strong = bench.devices
+        old = replace(weak, can=ALL - {Capability.RESIZES})
+        planned = bench.coordinator.planner.plan(PlanRound(1, 1, (old, strong)))
+        assert {"weak", "strong"} - set(planned.assignments) == left
+        assert ("too old to resize pictures" in planned.left_out) == bool(left)
+
+
 @pytest.mark.parametrize(
     ("recipe", "words"),
     [

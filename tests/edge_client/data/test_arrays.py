@@ -9,7 +9,7 @@ import pytest
 from edge_client.cli.main import main
 from edge_client.data.local import LocalData
 from edge_client.data.said_once import say_once
-from edge_client.data.shapes import fit_data, with_side
+from edge_client.data.shapes import fit_data, with_sides
 from edge_client.data.sources import load_source
 from edge_client.inference.onnx_model import load_model
 from edge_client.inference.queries import read_image, read_input
@@ -120,7 +120,7 @@ def test_a_functions_pictures_of_16_bits_reach_the_network_in_full_range() -> No
     data = load_source(f"python:{__name__}:deep")
     assert data.input_shape == (3, 8, 8)
     np.testing.assert_allclose(data.inputs(), 0.5, atol=1e-5)
-    assert with_side(data, 4).input_shape == (3, 4, 4)
+    assert with_sides(data, (4, 4)).input_shape == (3, 4, 4)
 
 
 def test_signals_and_plain_whole_numbers_stay_as_they_are(

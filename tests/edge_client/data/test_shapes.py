@@ -15,7 +15,7 @@ from edge_client.data.arrays import as_batch
 from edge_client.data.dataset import make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.data.said_once import say_once
-from edge_client.data.shapes import fit_data, redrawn, say_other_scale, shape_misfit, with_side
+from edge_client.data.shapes import fit_data, redrawn, say_other_scale, shape_misfit, with_sides
 from edge_client.data.sources import load_source
 from edge_client.inference.onnx_model import load_model
 from edge_client.inference.queries import read_image
@@ -64,9 +64,9 @@ def test_pictures_are_resized_to_a_side_by_the_mean_of_their_pixels() -> None:
     # 4x2 pixels as 1x1: the filter weighs rows 1, 3, 3, 1 and columns evenly: (0 + 240 + 480 + 240) / 8.
     rows = np.array([0, 80, 160, 240], np.uint8)
     grey = make_labelled_data(np.repeat(rows, 2).reshape(1, 1, 4, 2), np.array([0]))
-    assert np.asarray(with_side(grey, 1).images).tolist() == [[[[120]]]]
+    assert np.asarray(with_sides(grey, (1, 1)).images).tolist() == [[[[120]]]]
     coloured = make_labelled_data(np.full((2, 3, 8, 6), 7, np.uint8), np.array([0, 1]))
-    resized = with_side(coloured, 4)
+    resized = with_sides(coloured, (4, 4))
     assert resized.input_shape == (3, 4, 4)
     assert (np.asarray(resized.images) == 7).all()
     assert (resized.labels == coloured.labels).all()
@@ -75,7 +75,7 @@ def test_pictures_are_resized_to_a_side_by_the_mean_of_their_pixels() -> None:
 def test_a_side_resizes_the_pictures_that_are_read_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     pictures = np.random.default_rng(0).integers(0, 256, (50, 3, 8, 6), dtype=np.uint8)
     data = make_labelled_data(pictures, np.arange(50) % 2)
-    resized, made = with_side(data, 4), list[int]()
+    resized, made = with_sides(data, (4, 4)), list[int]()
     whole = np.asarray(resized.images)
     assert whole.shape == resized.images.shape == (50, 3, 4, 4)
     redraw = shapes._all_redrawn
@@ -92,7 +92,7 @@ def test_a_side_resizes_the_pictures_that_are_read_and_no_others(monkeypatch: py
 def test_only_pictures_of_bytes_are_resized_to_a_side(shape: tuple[int, ...], dtype: type) -> None:
     data = make_labelled_data(np.zeros(shape, dtype), np.array([0, 1]))
     with pytest.raises(ConfigError, match="only pictures of bytes"):
-        with_side(data, 4)
+        with_sides(data, (4, 4))
 
 
 def test_the_server_and_simulated_devices_resize_their_data(tmp_path: Path) -> None:
@@ -101,6 +101,9 @@ def test_the_server_and_simulated_devices_resize_their_data(tmp_path: Path) -> N
     assert test_data is not None
     assert test_data.input_shape == training_data(config).input_shape == (1, 4, 4)
     assert model_spec(config, test_data).input_shape == (1, 4, 4)
+    wide = load_test_data(load_config("fedavg", ["data.source=digits", "data.resize=[4, 6]"]))
+    assert wide is not None
+    assert wide.input_shape == (1, 4, 6)
     np.savez(tmp_path / "a.npz", images=np.zeros((6, 2, 8), np.float32), labels=np.arange(6) % 2)
     with pytest.raises(ConfigError, match=r"\[data\] resize: only pictures of bytes"):
         load_test_data(load_config("fedavg", [f"data.source=npz:{tmp_path / 'a.npz'}", "data.resize=4"]))

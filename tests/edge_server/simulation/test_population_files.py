@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.data.shapes import with_side
+from edge_client.data.shapes import with_sides
 from edge_client.data.sources import load_source
 from edge_client.training.feature_cache import digest_examples
 from edge_server.config.load import load_config
@@ -20,7 +20,7 @@ def test_devices_read_their_own_examples_resized(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
 ) -> None:
     monkeypatch.setattr(population, "BLOCK_BYTES", block_bytes)
-    data = with_side(load_source("digits"), 4)
+    data = with_sides(load_source("digits"), (4, 4))
     whole = np.asarray(data.images)
     config = load_config("fedavg", ["num-clients=3", "samples-per-client=20", "data.partition=iid"])
     devices = make_population(config, data.strata, data.origins)
