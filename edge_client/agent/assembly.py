@@ -13,7 +13,7 @@ from edge_client.agent.server_contact import Messenger
 from edge_client.agent.service import Service, Topic
 from edge_client.agent.session import events, machine
 from edge_client.agent.session.state import Session
-from edge_client.agent.session_runner import DataWatch, SessionRunner
+from edge_client.agent.session_runner import BlobWatch, DataWatch, SessionRunner
 from edge_client.agent.settings import AgentSettings
 from edge_client.agent.state_store import StateStore
 from edge_client.agent.task_context import TaskContext
@@ -231,6 +231,7 @@ def assemble(
             lazy_services.LazyClientUpdate(settings, inbox, messenger),
             MessageIntake(messenger, runner, policy, monitor, announcer, settings.veto),
             *([DataWatch(worker, runner, every_s=settings.watch_data_s)] if feed else []),
+            BlobWatch(runner),
             Housekeeping(worker),
         ),
     )

@@ -16,7 +16,7 @@ from edge_client.agent.service import Service
 from edge_client.agent.session import events, machine
 from edge_client.agent.session.secure_participation import SecureParticipation
 from edge_client.agent.settings import AgentSettings
-from edge_client.agent.state_store import StateStore, keep_blob, keep_chunk
+from edge_client.agent.state_store import StateStore, forget_others, keep_blob, keep_chunk
 from edge_client.agent.task_context import TaskContext
 from edge_client.agent.worker import DataChanged, Progress, Worker
 from edge_client.security.secure_aggregation.keys import ENTROPY_BYTES
@@ -38,6 +38,9 @@ from schemas import messages, topics
 from schemas.tensors.chunks import BlobRef, ChunkSet
 
 log = logging.getLogger(__name__)
+
+DAY_S = 86_400
+LOOK_S, IDLE_S = 3600.0, 30 * DAY_S
 
 
 class TransferThreads:
@@ -124,6 +127,11 @@ class SessionRunner(Service):
         self._transfers = TransferThreads(inbox, state_store.blobs, http_client(settings.address.tls))
         self._restored = False
         self._warned_of_little_data = False
+
+    @property
+    def restored(self) -> bool:
+        """Whether the session has what an earlier process has left."""
+        return self._restored
 
     # --- what the agent reports ---
     def on_connected(self, up: broker_link.LinkUp, now: float) -> None:
@@ -270,6 +278,28 @@ class SessionRunner(Service):
         if self.session.phase is not machine.SessionPhase.WORKING:
             # An answer may come late: files that the worker uses must stay.
             self._make_room()
+
+
+class BlobWatch(Service):
+    """Removes the blobs of the last task, frozen layers among them, once no task has come for `IDLE_S`.
+
+    By the times of files, so that a board that is off at night counts its days. What a later task needs is
+    fetched again.
+    """
+
+    def __init__(self, runner: SessionRunner) -> None:
+        self._runner, self._next = runner, 0.0
+
+    def tick(self, now: float, session: machine.Session) -> None:
+        if now < self._next or session.phase is not machine.SessionPhase.IDLE:
+            return
+        self._next = now + LOOK_S
+        blobs = self._runner.state_store.blobs
+        waiting = session.result or session.unanswered or session.masks.trained
+        if session.held and self._runner.restored and not waiting and blobs.newest() < time.time() - IDLE_S:
+            log.info("no task has come for %d days: its blobs are removed", IDLE_S // DAY_S)
+            forget_others(blobs, frozenset())
+            self._runner.step(events.BlobsDiscarded(blobs.digests()))
 
 
 class DataWatch(Service):

@@ -166,6 +166,11 @@ class BlobStore:
     def parts(self) -> set[str]:
         return {entry.stem for entry in self._directory.glob("*.part")}
 
+    def newest(self) -> float:
+        """When the newest blob was written, in seconds since 1970; 0 without any."""
+        with os.scandir(self._directory) as entries:
+            return max((entry.stat().st_mtime for entry in entries), default=0.0)
+
     def bytes_without(self, digests: Set[str]) -> int:
         """Bytes on the disk of all files but these blobs: sparse ones have fewer than they are long."""
         with os.scandir(self._directory) as entries:

@@ -27,7 +27,7 @@ from torch.nn import functional
 from edge_client.compression.low_rank import factor_size
 from edge_client.models.modes import evaluating, training_only
 from edge_client.pruning.surgery import count_macs
-from edge_client.training.epochs import kept_per_number
+from edge_client.training.epochs import kept_bytes as kept_bytes_of
 from schemas.strategy import Adapters, TrainingSettings
 from schemas.values import TRAINING_PASSES
 
@@ -91,7 +91,9 @@ class NetworkCost:
         return TrainingCost(
             parameters=self.parameters,
             gradients=self.trained + self.factors,
-            optimizer=kept_per_number(plan) * (self.trained - self.adapted + self.factors),
+            # In plain steps a gradient of an adapted weight becomes those of its factors at once.
+            optimizer=kept_bytes_of(plan, self.trained, adapted=self.adapted, factors=self.factors)
+            + self.adapted * (plan.sam_radius > 0),
             activations=max(0, self.fixed + round(self.per_example * size)),
             data=pixels * (4 + pixel_bytes) + examples * LABEL_BYTES,
         )

@@ -23,6 +23,15 @@ def check_optimizer(name: str) -> None:
         raise ConfigError(f"unknown optimizer '{name}'{nearest(name, OPTIMIZER_NAMES)}")
 
 
+def kept_bytes(plan: TrainingSettings, weights: int, *, adapted: int = 0, factors: int = 0) -> int:
+    """Bytes kept beside `weights` bytes that are trained: the optimizer's state, and weights of sharp steps.
+
+    The optimizer has the `factors` of `adapted` weights; a sharpness-aware step moves the weights themselves.
+    """
+    sharp = plan.sam_radius > 0
+    return (kept_per_number(plan) - sharp) * (weights - adapted + factors) + sharp * weights
+
+
 def kept_per_number(plan: TrainingSettings) -> int:
     """Numbers kept per trained number: the optimizer's state, and the weights of a sharpness-aware step."""
     states = int(plan.momentum > 0) if plan.optimizer == "sgd" else 2

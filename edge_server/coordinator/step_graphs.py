@@ -6,6 +6,7 @@ import inspect
 import json
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +35,36 @@ from schemas.values import ModelSpec
 log = logging.getLogger(__name__)
 
 Widths = Mapping[str, SubModelSpec]
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """What one graph is a step of: a network [N, *shape], which is the sub-model `spec`, under objectives.
+
+    The arrays `trained` change, all by default. Without `trains` it is one forward pass.
+    """
+
+    module: nn.Module
+    spec: SubModelSpec
+    objectives: tuple[Component, ...]
+    trained: tuple[str, ...] | None
+    shape: tuple[int, ...]
+    trains: bool = True
+
+    @property
+    def inside(self) -> tuple[Component, ...]:
+        """The objectives that change the graph itself."""
+        return tuple(objective for objective in self.objectives if objective.name in DRAWN_INSIDE)
+
+    @property
+    def makes_steps(self) -> bool:
+        # A pass that observes nothing has no outputs. A task without steps runs no step of this graph.
+        return self.trains or not self.inside
+
+    def plain(self, module: nn.Module | None = None) -> "_Step":
+        """The step of the same network, or of a smaller one, with nothing inside."""
+        spec = self.spec if module is None else SubModelSpec()
+        return replace(self, module=module or self.module, spec=spec, objectives=(), trains=True)
 
 
 class StepGraphs:
@@ -73,19 +104,20 @@ class StepGraphs:
         if sums_gram(objectives) is not None:
             return {GRAPH: inference}
         module = self._network.sub_model(params, spec).requires_grad_(True)
-        graphs, shape = {GRAPH: inference}, self._input_shape
-        stepped, cut = module, spec
+        graphs = {GRAPH: inference}
+        step = _Step(module, spec, objectives, trained, self._input_shape, trains)
         own = slicing.submodel_map(self._channel_map, spec)
         if parts := self._split(module, objectives, trained, still, widths, own):
-            stepped, shape, cut = parts.rest_in(training=True), (parts.width,), SubModelSpec()
+            rest = parts.rest_in(training=True)
+            step = replace(step, module=rest, spec=SubModelSpec(), shape=(parts.width,))
             graphs |= self._of_parts(parts)
-        graphs[STEP] = self._step(stepped, cut, objectives, trained, shape, trains=trains)
+        graphs[STEP] = self._draw(step)
         if own_model and any(objective.name in DRAWN_INSIDE for objective in objectives):
-            graphs[OWN_STEP] = self._step(stepped, cut, (), trained, shape)
+            graphs[OWN_STEP] = self._draw(step.plain())
         for number, width in _specs(widths).items():
             make = partial(surgery.compact, module, width, own)
             narrow = make() if parts is None else parts.rest_of(width.model_dump_json(), make)
-            graphs[f"{STEP}-{number}"] = self._step(narrow, SubModelSpec(), (), trained, shape)
+            graphs[f"{STEP}-{number}"] = self._draw(step.plain(narrow))
         return graphs
 
     def _split(
@@ -132,61 +164,40 @@ class StepGraphs:
         if why := why_unsupported((objective,)):
             raise DrawingRefused(why)
         module = self._network.sub_model(params, spec).requires_grad_(True)
-        return self._step(module, spec, (objective,), None, self._input_shape, trains=False)
+        return self._draw(_Step(module, spec, (objective,), None, self._input_shape, trains=False))
 
-    def _step(
-        self,
-        module: nn.Module,
-        spec: SubModelSpec,
-        objectives: tuple[Component, ...],
-        trained: tuple[str, ...] | None,
-        shape: tuple[int, ...],
-        *,
-        trains: bool = True,
-    ) -> bytes:
-        inside = tuple(objective for objective in objectives if objective.name in DRAWN_INSIDE)
-        # A pass that observes nothing has no outputs. A task without steps runs no step of this graph.
-        trains = trains or not inside
-        key = self._key(module, spec, inside, trained, shape, trains=trains)
+    def _draw(self, step: _Step) -> bytes:
+        key = self._key(step)
         data = self._known.get(key) or kept_graph(key)
         if data is None:
             from edge_client.training.step_graphs.drawing.step import draw_step
 
             log.info("drawing a training step of %s, which takes a while", self._model)
-            channel_map, task = self._channel_map, self._task
             data = draw_step(
-                module,
-                shape,
-                inside,
-                spec=spec,
-                channel_map=channel_map,
-                trains=trains,
-                task=task,
-                trained=trained,
+                step.module,
+                step.shape,
+                step.inside,
+                spec=step.spec,
+                channel_map=self._channel_map,
+                trains=step.makes_steps,
+                task=self._task,
+                trained=step.trained,
             )
             keep_graph(key, data)
         self._known[key] = data
         return data
 
-    def _key(
-        self,
-        module: nn.Module,
-        spec: SubModelSpec,
-        objectives: tuple[Component, ...],
-        trained: tuple[str, ...] | None,
-        shape: tuple[int, ...],
-        *,
-        trains: bool,
-    ) -> str:
+    def _key(self, step: _Step) -> str:
         """The digest of all that a graph depends on: code, libraries, network, shapes, objectives."""
+        module, objectives, shape, trained = step.module, step.inside, step.shape, step.trained
         shapes = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
-        scaled = spec.model_dump_json() if any(o.name == "scaler" for o in objectives) else ""
+        scaled = step.spec.model_dump_json() if any(o.name == "scaler" for o in objectives) else ""
         parts = [
             drawing_version(),
             [self._model, type(module).__qualname__, shape, shapes, str(module)],
             [*layer_sources(module, loss_of(self._task.name)), *_constants(module)],
             [objective.model_dump(mode="json") for objective in objectives],
-            [scaled, trains, self._task.loss, *([] if trained is None else trained)],
+            [scaled, step.makes_steps, self._task.loss, *([] if trained is None else trained)],
         ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

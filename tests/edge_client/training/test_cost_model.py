@@ -76,3 +76,13 @@ def test_of_adapted_weights_the_optimizer_has_the_factors_only() -> None:
     assert low.gradients == whole.gradients + factors
     assert low.optimizer == whole.optimizer - 2 * (4 * 5_000 - factors)
     assert low.activations == whole.activations
+
+
+def test_sharp_steps_keep_adapted_weights_and_their_gradients_besides() -> None:
+    module, adapters = nn.Sequential(nn.Linear(100, 50)), Adapters(rank=2, arrays=("0.weight",))
+    cost = network_cost(module, (100,), ("0.weight",), adapters)
+    plain, sharp = (cost.training(plan(sam_radius=radius), examples=10) for radius in (0.0, 0.1))
+    # The weights to go back to, and the copy that the factors change, next to the weight's gradient.
+    assert sharp.optimizer - plain.optimizer == 2 * 4 * 5_000
+    whole = network_cost(module, (100,), ("0.weight",)).training(plan(sam_radius=0.1), examples=10)
+    assert whole.optimizer == 4 * 5_000

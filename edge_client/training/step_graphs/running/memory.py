@@ -63,7 +63,7 @@ def step_bytes(
 
     Without epochs there are neither gradients nor an optimizer; the gradients of a `split` batch are summed.
     """
-    optimizer = epochs.kept_per_number(plan) * (weights - low.adapted + low.factors)
+    optimizer = epochs.kept_bytes(plan, weights, adapted=low.adapted, factors=low.factors)
     copies = (1 + split) * weights + optimizer + low.adapted + 2 * low.factors
     session = PER_GRAPH_BYTE * step.size + PER_WORKING_BYTE * working_bytes(step, batch)
     return round(copies * (plan.local_epochs > 0) + session)

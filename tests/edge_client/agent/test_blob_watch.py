@@ -1,0 +1,64 @@
+"""What a device keeps for further rounds goes once none has come for a month."""
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from edge_client.agent.session import events
+from edge_client.agent.session.machine import Session, SessionPhase
+from edge_client.agent.session_runner import IDLE_S, LOOK_S, BlobWatch
+from edge_client.storage.blob_store import BlobStore
+
+
+class Runner:
+    """A runner with the blobs of one task, that were written `age` seconds ago."""
+
+    def __init__(self, folder: Path, age: float, *, restored: bool = True) -> None:
+        self.blobs, self.restored, self.steps = BlobStore(folder, durable=False), restored, list[Any]()
+        self.ref = self.blobs.put_blob(b"weights")
+        written = time.time() - age
+        os.utime(self.blobs.blob_path(self.ref.digest), (written, written))
+        self.session = Session("home", "pi", held=self.blobs.digests())
+
+    @property
+    def state_store(self) -> "Runner":
+        return self
+
+    def step(self, event: object) -> None:
+        self.steps.append(event)
+
+    def tick(self, now: float, session: Session | None = None) -> bool:
+        """Whether the blobs are still there."""
+        self.watch.tick(now, session or self.session)
+        return bool(self.blobs.digests())
+
+    @property
+    def watch(self) -> BlobWatch:
+        self._watch = getattr(self, "_watch", None) or BlobWatch(cast(Any, self))
+        return self._watch
+
+
+@pytest.mark.parametrize(("age", "stays"), [(IDLE_S - 60, True), (IDLE_S + 60, False)])
+def test_blobs_go_after_a_month_without_a_task(tmp_path: Path, age: float, stays: bool) -> None:
+    runner = Runner(tmp_path, age)
+    assert runner.tick(1.0) is stays
+    assert runner.steps == ([] if stays else [events.BlobsDiscarded(frozenset())])
+
+
+def test_blobs_of_a_task_or_of_an_earlier_process_stay(tmp_path: Path) -> None:
+    runner = Runner(tmp_path / "one", 2 * IDLE_S)
+    assert runner.tick(1.0, replace(runner.session, phase=SessionPhase.WORKING))
+    assert not Runner(tmp_path / "two", 2 * IDLE_S).tick(1.0)
+    assert Runner(tmp_path / "three", 2 * IDLE_S, restored=False).tick(1.0)
+
+
+def test_the_folder_is_looked_at_once_an_hour(tmp_path: Path) -> None:
+    runner = Runner(tmp_path, 0)
+    assert runner.tick(1.0)
+    os.utime(runner.blobs.blob_path(runner.ref.digest), (1, 1))
+    assert runner.tick(1.0 + LOOK_S / 2)
+    assert not runner.tick(1.0 + LOOK_S)
