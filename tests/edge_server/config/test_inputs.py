@@ -80,7 +80,8 @@ def test_simulated_devices_get_pictures_of_the_stated_size_and_colours() -> None
     config = with_inputs(load_config("fedavg", ["model.name=mlp", GREY]), RECORD)
     data = training_data(config)
     assert data.input_shape == (3, 24, 32)
-    assert (data.images[:, 0] == data.images[:, 2]).all()
+    pictures = np.asarray(data.images)
+    assert (pictures[:, 0] == pictures[:, 2]).all()
 
 
 def test_a_file_that_states_nothing_of_pictures_has_the_tasks_of_before() -> None:
