@@ -1,5 +1,6 @@
 """Step graphs compute torch's loss and gradients, whatever the batch."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,37 @@ def test_gradients_statistics_and_loss_are_torchs(drawn: bytes, examples: int) -
         assert difference <= 1e-4 * max(float(weight.grad.norm()), 1e-3 * whole), name
     for name in ("batch.running_mean", "batch.running_var"):
         assert np.allclose(outputs[names.NEXT + name], network.state_dict()[name].numpy(), rtol=1e-5)
+
+
+def test_a_shift_that_a_normalisation_takes_away_has_a_gradient_of_rounding_alone() -> None:
+    # As in MobileNetV2: the normalisation of a bottleneck, whose shift the next one takes away with the mean.
+    torch.manual_seed(0)
+    bottleneck = (nn.Conv2d(3, 6, 3, bias=False), nn.BatchNorm2d(6), nn.Conv2d(6, 6, 1, bias=False))
+    network = nn.Sequential(*bottleneck, nn.BatchNorm2d(6), nn.ReLU6(), nn.Flatten(), nn.Linear(96, 3))
+    inputs, labels = torch.randn(16, 3, 6, 6), torch.randint(3, (16,))
+    state = {name: tensor.detach().numpy() for name, tensor in network.state_dict().items()}
+    given = {name: array.copy() for name, array in state.items() if "tracked" not in name}
+    found = run(
+        draw_step(network, (3, 6, 6)), {**given, names.INPUTS: inputs.numpy(), names.LABELS: labels.numpy()}
+    )
+    gradients = []
+    for precise in (copy.deepcopy(network).double(), network):
+        precise.zero_grad()
+        fed = inputs.to(next(precise.parameters()).dtype)
+        functional.cross_entropy(precise(fed), labels).backward()  # type: ignore[no-untyped-call]
+        gradients.append(
+            {n: w.grad.double().numpy() for n, w in precise.named_parameters() if w.grad is not None}
+        )
+    exact, rounded = gradients
+    whole = max(float(np.linalg.norm(gradient)) for gradient in exact.values())
+    assert np.linalg.norm(exact["1.bias"]) < 1e-14 * whole
+    # Of it no two computations agree: a bound for it is one of the largest gradient.
+    for gradient in (rounded["1.bias"], found[f"{names.GRADIENT}1.bias"]):
+        assert np.linalg.norm(gradient) < 1e-6 * whole
+    for name, gradient in exact.items():
+        if name != "1.bias":
+            difference = np.linalg.norm(found[names.GRADIENT + name] - gradient)
+            assert difference < 1e-5 * np.linalg.norm(gradient), name
 
 
 def test_equal_networks_give_equal_bytes_whatever_their_weights(drawn: bytes) -> None:
