@@ -264,6 +264,8 @@ def bounds_text(bounds: Bounds) -> str:
 
 # --- what several verbs share ---
 FORMAT = Option("--format", help="for people or for programs (default: table)", default="table")
+OTHER_RUNTIMES = "openvino, opencv, mnn, ncnn, tvm, litert"  # the table `edge_client.inference.runtimes`
+
 TRUST = Option(
     "--trust",
     Path,

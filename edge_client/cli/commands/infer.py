@@ -1,14 +1,24 @@
 """`edge-client infer`: classify images, recordings or rows with an exported model."""
 
 import argparse
+import contextlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.device_options import PROVIDERS
-from edge_client.cli.options import AT_LEAST_1, TRUST, Option, Subparsers, add_verb, read_trust_option
+from edge_client.cli.options import (
+    AT_LEAST_1,
+    OTHER_RUNTIMES,
+    TRUST,
+    Option,
+    Subparsers,
+    add_verb,
+    read_trust_option,
+)
 from edge_client.system.plain_text import print_json, print_table, say
 from schemas.errors import ConfigError
 
@@ -39,6 +49,7 @@ examples:
   edge-client infer tier-1.onnx test-set.npz
   edge-client infer tier-1.onnx folder-of-photos
   camera | edge-client infer tier-1.onnx - --format json
+  edge-client infer tier-1.onnx photo.png --runtime openvino
   edge-client infer tier-1.onnx photo.png --trust signing.pub --exported-by server
 """
 
@@ -57,6 +68,11 @@ OPTIONS = (
     Option("--threads", int, "threads to use (default: as many as useful)", metavar="N", bounds=AT_LEAST_1),
     PROVIDERS,
     TRUST,
+    Option(
+        "--runtime",
+        help=f"run in another runtime than onnxruntime, and say how far apart they are: {OTHER_RUNTIMES}",
+        metavar="NAME",
+    ),
     Option(
         "--exported-by",
         help="with --trust: only an export by `server` itself, or by the device of that name",
@@ -78,10 +94,8 @@ def register(verbs: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Classify all inputs and print one result per example."""
-    from edge_client.inference.onnx_model import said_in_one_line
     from edge_client.inference.providers.loading import load_on_provider
     from edge_client.inference.providers.table import ProviderSettings
-    from edge_client.inference.queries import read_input
 
     if args.exported_by is not None and args.trust is None:
         raise ConfigError(
@@ -97,6 +111,27 @@ def execute(args: argparse.Namespace) -> int:
         exported_by=args.exported_by,
     )
     _tell_exporter(model)
+    with contextlib.ExitStack() as stack:
+        if args.runtime is not None:
+            model = stack.enter_context(_elsewhere(args.runtime, model))
+        return _answer(args, model)
+
+
+@contextlib.contextmanager
+def _elsewhere(name: str, model: "LoadedModel") -> Iterator["LoadedModel"]:
+    """The model in another runtime; afterwards it is said how far its answers were from onnxruntime's."""
+    from edge_client.inference.runtimes import session_elsewhere
+
+    with session_elsewhere(name, model.path, model.input_shape, model.session) as session:
+        yield replace(model, session=session)
+    say(f"note: {name} and onnxruntime are {session.apart:.1g} apart", file=sys.stderr)
+
+
+def _answer(args: argparse.Namespace, model: "LoadedModel") -> int:
+    """Classify all inputs with the model."""
+    from edge_client.inference.onnx_model import said_in_one_line
+    from edge_client.inference.queries import read_input
+
     if model.provider != "cpu":
         say(f"note: {args.model} runs on {model.provider}", file=sys.stderr)
     if Path("-") in args.inputs:

@@ -22,6 +22,7 @@ def make_portable(model: Any, input_shape: tuple[int, ...]) -> None:
     graph = _Graph(model.graph)
     shapes = _shapes(graph, model, input_shape)
     _reshape_to_constants(graph, shapes)
+    _normalise_pictures(graph)
     _pool_tokens(graph, shapes)
     _cut_kernels(graph, shapes)
     _pad_apart(graph)
@@ -56,6 +57,7 @@ def scale_inside(model: Any, axes: int, scale: float, mean: Sequence[float], std
 def _shapes(graph: "_Graph", model: Any, input_shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     """The shapes of values for one example, of those that with three have three times as many rows."""
     nodes = [*graph.nodes("Shape", "Unsqueeze", "ReduceMean"), *filter(_is_depth_wise, graph.nodes("Conv"))]
+    nodes += [user for shape in graph.nodes("Shape") for user in graph.users(shape.output[0])]
     asked = sorted({node.input[0] for node in nodes} - {INPUT, *graph.constants})
     one, three = (shapes_of(model, asked, input_shape, batch=batch) for batch in (1, 3))
     shapes = {name: sizes for name, sizes in one.items() if sizes}
@@ -98,9 +100,9 @@ class _Graph:
         return name
 
     def add_shape(self, sizes: tuple[int, ...]) -> str:
-        """Add a constant shape of a `Reshape` to `sizes`, of which the batch, the first, stays free."""
+        """Add a constant shape of a `Reshape` to `sizes`, whose first axis stays as it is: the batch."""
         name = "_".join(["shape_n", *map(str, sizes[1:])])
-        return self.add_constant(name, np.array([-1, *sizes[1:]], np.int64))
+        return self.add_constant(name, np.array([0, *sizes[1:]], np.int64))
 
     def add_node(self, before: Any, kind: str, inputs: Sequence[str], output: str) -> Any:
         """Add a node before another one; its name is that of its output."""
@@ -189,8 +191,10 @@ def _reshape_to_constants(graph: _Graph, shapes: dict[str, tuple[int, ...]]) -> 
         if sizes is None or any(each.i for each in shape.attribute):
             continue  # only a part of the shape, or rows that do not come first
         for node in graph.users(shape.output[0]):
-            if node.op_type == "Reshape" and node.input[1] == shape.output[0]:
+            rows = shapes.get(node.input[0], (0,))[0]
+            if node.op_type == "Reshape" and node.input[1] == shape.output[0] and rows == sizes[0]:
                 node.input[1] = graph.add_shape(sizes)
+                del node.attribute[:]
     for node in graph.nodes("Unsqueeze"):
         axes, sizes = graph.numbers(node.input[1]), shapes.get(node.input[0], ())
         if axes is None or axes.tolist() != [1] or len(sizes) < 2:
@@ -198,6 +202,16 @@ def _reshape_to_constants(graph: _Graph, shapes: dict[str, tuple[int, ...]]) -> 
         node.op_type = "Reshape"
         node.input[1] = graph.add_shape((sizes[0], 1, *sizes[1:]))
         del node.attribute[:]
+
+
+def _normalise_pictures(graph: _Graph) -> None:
+    """Groups of channels as a picture [N, G, L, 1] where they are normalised: ncnn."""
+    for node in graph.nodes("InstanceNormalization"):
+        reshape = graph.maker(node.input[0])
+        sizes = None if reshape is None or reshape.op_type != "Reshape" else graph.numbers(reshape.input[1])
+        users = [user.op_type for user in graph.users(node.output[0])]
+        if sizes is not None and sizes.shape == (3,) and sizes[2] == -1 and users == ["Reshape"]:
+            reshape.input[1] = graph.add_constant(f"{reshape.input[1]}_1", np.append(sizes, 1))
 
 
 def _pool_tokens(graph: _Graph, shapes: dict[str, tuple[int, ...]]) -> None:

@@ -7,17 +7,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Option, Subparsers, add_verb, add_verbs
+from edge_client.cli.options import OTHER_RUNTIMES, Option, Subparsers, add_verb, add_verbs
 from edge_client.system.plain_text import print_json, print_result, print_rows, say
 from edge_server.cli.commands.fleet.serve import SERVICE
 from edge_server.storage.service_folder import RUNS
-from schemas.errors import format_count
+from schemas.errors import EdgeError, format_count
 
 if TYPE_CHECKING:
     from edge_server.releases.registry.registry import Registry
     from edge_server.releases.registry.version import Version
 
 USUAL = RUNS / "registry"
+COMPARED = 7  # random examples on which another runtime is tried
 EXAMPLE = "home-20261121-180000"
 EXAMPLES = """\
 examples:
@@ -25,6 +26,7 @@ examples:
   edge-server models show home-20261121-180000
   edge-server models diff home-20261121-180000 home-20261122-180000
   edge-server models set-active home-20261121-180000
+  edge-server models export home-20261121-180000 --for openvino
   edge-server models forget pi-kitchen runs/home-20261121-180000
 
 A finished run registers its final models under its folder's name in the folder `registry` next to its run
@@ -73,6 +75,12 @@ def register(subparsers: Subparsers) -> None:
     where = Option("run", Path, "run folder of a recipe that keeps sums: ridge, class-means", metavar="RUN")
     example = f"forget pi-kitchen runs/{EXAMPLE}"
     _add_verb(verbs, "forget", forget, device, where, help=about, example=example)
+    about = "write a version's tiers, or an ONNX file, as another runtime takes them"
+    source = Option("model", Path, "a version of the registry, or an ONNX file", metavar="MODEL")
+    runtime = Option("--for", help=OTHER_RUNTIMES, metavar="RUNTIME", required=True, dest="runtime")
+    out = Option("--out", Path, "folder for the files (default: exported)", Path("exported"), "DIR")
+    example = f"export {EXAMPLE} --for ncnn --out ncnn"
+    _add_verb(verbs, "export", export, source, runtime, out, help=about, example=example)
     run = Option("run", Path, "run folder", metavar="RUN")
     name = Option("--name", help="(default: the run's name)", metavar="VERSION")
     about = "enter the models of a run that is over"
@@ -175,6 +183,35 @@ def add_run(args: argparse.Namespace) -> int:
     version = enter_run(Registry(registry), args.run, name=args.name)
     line = f"{version.version}: {format_count(len(version.tiers), 'tier')}, in {registry / version.version}"
     return print_result(args, version.model_dump(mode="json"), line)
+
+
+def export(args: argparse.Namespace) -> int:
+    """Write files for another runtime, and compare its answers with onnxruntime's."""
+    from edge_client.inference import runtimes
+    from edge_client.inference.benchmark import make_noise
+    from edge_client.inference.onnx_model import load_model
+
+    runtime, rows = runtimes.find_runtime(args.runtime), []
+    for path in _exported_files(args):
+        model = load_model(path, threads=1)
+        apart = runtimes.compare_elsewhere(args.runtime, path, make_noise(model, COMPARED), model.session)
+        if not apart <= runtimes.TOLERANCE:
+            limit = f"at most {runtimes.TOLERANCE:g} is allowed"
+            raise EdgeError(f"{path.name}: {runtime.title} and onnxruntime are {apart:.2g} apart, {limit}")
+        args.out.mkdir(parents=True, exist_ok=True)
+        target = args.out / f"{path.stem}{runtime.suffix}"
+        runtimes.convert_model(runtime, path, model.input_shape, target)
+        rows.append((str(target), f"{apart:.1g}"))
+    document = {"runtime": args.runtime, "files": [{"file": file, "apart": apart} for file, apart in rows]}
+    return print_rows(args, document, ("file", "apart from onnxruntime"), rows)
+
+
+def _exported_files(args: argparse.Namespace) -> list[Path]:
+    """The ONNX file that the user names, or the tiers of a version."""
+    if args.model.suffix == ".onnx":
+        return [args.model]
+    registry = _registry(args)
+    return sorted(registry.version_path(registry.version(str(args.model)).version).glob("tier-*.onnx"))
 
 
 def forget(args: argparse.Namespace) -> int:
