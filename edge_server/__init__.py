@@ -18,7 +18,7 @@ import edge_client as edge_client
 if TYPE_CHECKING:
     from edge_server.config.config import Config as Config
     from edge_server.config.load import load_config as load_config
-    from edge_server.config.recipe_files import recipes as recipes
+    from edge_server.config.load import recipes as recipes
     from edge_server.simulation.library.comparison import Comparison as Comparison
     from edge_server.simulation.library.comparison import compare as compare
     from edge_server.simulation.library.comparison import sweep as sweep
@@ -68,7 +68,7 @@ def __getattr__(name: str) -> Any:
         case "load_run":
             from edge_server.simulation.library.run import load_run as found
         case "recipes":
-            from edge_server.config.recipe_files import recipes as found
+            from edge_server.config.load import recipes as found
         case "simulate":
             from edge_server.simulation.library.simulate import simulate as found
         case "sweep":

@@ -31,7 +31,7 @@ from edge_client.agent.session.events import (
 from edge_client.transport import chunk_transfer
 from edge_server.coordinator.standby import following
 from edge_server.fleet.alerts import machine as alerts
-from edge_server.fleet.alerts.rules import Evaluation
+from edge_server.fleet.alerts.alert import Evaluation
 from edge_server.fleet.diagnostics import inquiry
 from edge_server.fleet.queue import machine as queue
 from edge_server.fleet.queue import state as queue_events

@@ -1,14 +1,126 @@
 """Loss and figures of a network on labelled data."""
 
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from edge_client.data.dataset import Inputs, LabelledData
+from edge_client.data.tasks.learning_task import LearningTask
+from edge_client.models.frozen_part import SplitNetwork, find_split
+from edge_client.models.frozen_values import NoSplit
 from edge_client.models.modes import device_of, evaluating
 from edge_client.training import losses, results
-from edge_client.training.features import Features
+from edge_client.training.feature_cache import FeatureCache, Places, Rows, features_of_parts, inputs_at
 from edge_client.training.memory_format import channels_innermost
+from edge_client.training.objectives.registry import build_objectives
+from schemas.strategy import Component, TrainingPlan
+from schemas.submodel import ChannelMap
+from schemas.tensors.arrays import Groups
+from schemas.values import FeatureType, KeptFeatures
+
+# The features of examples, which frozen layers make of them: computed once, and kept (`feature_cache`).
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 8  # frozen passes whose inputs are in memory at once
+_said = set[str]()
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """The features [N, width] of examples, and the network that takes them in place of inputs.
+
+    `parts` are those of the whole network, if the network behind the features is theirs.
+    """
+
+    rest: nn.Module
+    rows: Rows
+    parts: SplitNetwork | None = None
+
+
+def why_whole(objectives: Sequence[Component], task: LearningTask) -> str:
+    """Why all layers have to run in every step, whichever are frozen; empty if they need not."""
+    if task.labels == "none":
+        return "the network answers with its inputs"
+    built = zip(objectives, build_objectives(objectives), strict=True)
+    reading = [component.name for component, objective in built if not objective.reads_outputs_only]
+    return f"the objective '{reading[0]}' needs more than outputs" if reading else ""
+
+
+def why_before(
+    parts: SplitNetwork,
+    module: nn.Module,
+    objectives: Sequence[Component],
+    received: Groups,
+    channel_map: ChannelMap | None,
+) -> str:
+    """Why objectives need what stands before the features; empty if they do not.
+
+    `received` are the groups of the task, `channel_map` is that of the sub-model `module`.
+    """
+    for component, objective in zip(objectives, build_objectives(objectives), strict=True):
+        if why := objective.why_before(parts, module, received, channel_map):
+            return f"the objective '{component.name}' {why}"
+    return ""
+
+
+def split_for(
+    module: nn.Module,
+    trained: Collection[str] | None,
+    input_shape: tuple[int, ...],
+    plan: TrainingPlan,
+    data: LabelledData,
+    received: Groups | None = None,
+    channel_map: ChannelMap | None = None,
+) -> SplitNetwork | None:
+    """The module in two parts, of which the rest alone changes; None, said once, if all of it has to run.
+
+    `received` are the groups of the task, `channel_map` is that of the sub-model `module`.
+    """
+    if trained is None:
+        return None
+    try:
+        if why := why_whole(plan.objectives, data.learning_task):
+            raise NoSplit(why)
+        parts = find_split(module, trained, input_shape)
+        if why := why_before(parts, module, plan.objectives, received or {}, channel_map):
+            raise NoSplit(why)
+        return parts
+    except NoSplit as reason:
+        if (text := str(reason)) not in _said:
+            _said.add(text)
+            log.info("frozen layers run in every step: %s", text)
+        return None
+
+
+def features_of(
+    split: SplitNetwork,
+    parts: Sequence[LabelledData],
+    cache: FeatureCache,
+    name: str,
+    kind: FeatureType = "fp32",
+) -> tuple[list[Features], KeptFeatures]:
+    """The features of the examples of each part, computed where the cache lacks them; and what is kept."""
+    how = (sorted(split.arrays), split.batch, torch.__version__, torch.get_num_threads())
+    make = partial(_compute, split, parts)
+    rows, counts = features_of_parts(cache, name, parts, how, make, width=split.width, kind=kind)
+    return [Features(split.rest, each, split) for each in rows], counts
+
+
+def _compute(split: SplitNetwork, parts: Sequence[LabelledData], places: Places) -> Rows:
+    """The features of the examples at these places of all parts together."""
+    rows = np.empty((len(places), split.width), np.float32)
+    step = AT_ONCE * split.batch
+    with channels_innermost(split.frozen, torch.from_numpy(inputs_at(parts, places[:2]))):
+        for start in range(0, len(places), step):
+            inputs = torch.from_numpy(inputs_at(parts, places[start : start + step]))
+            rows[start : start + step] = split.features(inputs).cpu().numpy()
+    return rows
 
 
 def evaluate(

@@ -23,9 +23,8 @@ from edge_client.pruning.surgery import trained_since
 from edge_client.system.hardware.memory import Memory, memory
 from edge_client.system.process_memory import give_back
 from edge_client.training import cost_model, epochs, results, step_capture, trainer
-from edge_client.training.evaluation import evaluate, logits
+from edge_client.training.evaluation import Features, evaluate, features_of, logits, split_for
 from edge_client.training.feature_cache import FeatureCache
-from edge_client.training.features import Features, features_of, split_for
 from edge_client.training.loop import train
 from edge_client.training.objectives.registry import build_objectives
 from schemas import messages, values

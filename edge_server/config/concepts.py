@@ -16,8 +16,7 @@ from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS
 from edge_server.strategy.pruning.own_parts import OWN_PARTS
 from edge_server.strategy.pruning.pruners import PRUNERS
-from edge_server.strategy.selection.policies import RATIOS, SELECTIONS
-from edge_server.strategy.selection.schedules import SCHEDULES
+from edge_server.strategy.selection.policies import RATIOS, SCHEDULES, SELECTIONS
 from edge_server.strategy.weighting.registry import WEIGHTINGS
 
 _MEANINGS: tuple[tuple[Registry[Any], str], ...] = (

@@ -18,7 +18,7 @@ from edge_server.config.sections import DataSettings, ModelSettings, RunTraining
 from edge_server.strategy.components import make_strategy
 from edge_server.strategy.data_statistics import ROUNDS, rough_request
 from edge_server.strategy.pruning.trained_part import ALL
-from edge_server.strategy.selection.schedules import constant
+from edge_server.strategy.selection.policies import constant
 from edge_server.strategy.strategy import Strategy
 from schemas.base import Settings, kebab
 from schemas.statistics import StatisticsRequest

@@ -2,15 +2,38 @@
 
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from edge_server.config import inputs, recipe_files, test_data
+from edge_server.config import test_data
 from edge_server.config.config import Config
 from edge_server.config.errors import explain
 from schemas.errors import ConfigError, nearest
+
+# The recipes that ship with the package: named algorithms as TOML.
+
+RECIPES = "edge_server.config.recipes"
+
+
+def recipe_names() -> list[str]:
+    names = [item.name for item in resources.files(RECIPES).iterdir()]
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+
+
+def read_recipe(name: str) -> dict[str, Any]:
+    """A shipped recipe's table; `ConfigError` with the nearest name."""
+    if name not in recipe_names():
+        raise ConfigError(f"unknown recipe '{name}'{nearest(name, recipe_names())}")
+    table = tomllib.loads((resources.files(RECIPES) / f"{name}.toml").read_text())
+    table["recipe"]["name"] = name
+    return table
+
+
+def recipes() -> dict[str, str]:
+    return {name: read_recipe(name)["recipe"]["summary"] for name in recipe_names()}
 
 
 def load_config(source: str, overrides: Sequence[str] = ()) -> Config:
@@ -24,8 +47,8 @@ def load_config(source: str, overrides: Sequence[str] = ()) -> Config:
 def read_table(source: str) -> Mapping[str, Any]:
     """The settings that a federation file and its recipe, or a recipe by name, state; unchecked."""
     path = Path(source)
-    if source in recipe_files.recipe_names() and not path.exists():
-        return recipe_files.read_recipe(source)
+    if source in recipe_names() and not path.exists():
+        return read_recipe(source)
     return _with_recipe(_read_toml(path), source)
 
 
@@ -55,7 +78,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
-        hint = nearest(str(path), recipe_files.recipe_names()) if path.suffix == "" else ""
+        hint = nearest(str(path), recipe_names()) if path.suffix == "" else ""
         raise ConfigError(f"there is no such file or recipe{hint}", place=path) from None
     except IsADirectoryError:
         inside = path / "federation.toml"
@@ -72,13 +95,13 @@ def _with_recipe(table: dict[str, Any], source: str) -> dict[str, Any]:
     if not isinstance(name, str):
         return table
     try:
-        recipe = recipe_files.read_recipe(name)
+        recipe = read_recipe(name)
     except ConfigError as error:
         raise ConfigError(str(error), place=source, key="recipe") from error
     return test_data.merge_tables(recipe, {key: value for key, value in table.items() if key != "recipe"})
 
 
-OF_WEIGHTS = ("model.input-shape", *(f"data.{key}" for key in inputs.KEYS))
+OF_WEIGHTS = ("model.input-shape", *(f"data.{key}" for key in test_data.KEYS))
 WORDS = frozenset({"recipe.summary", "recipe.citation"})  # keys that describe and set nothing
 
 

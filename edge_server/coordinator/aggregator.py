@@ -30,7 +30,7 @@ from edge_server.coordinator.validation.round_review import Refusals, RoundRevie
 from edge_server.coordinator.validation.site_sums import SumChecker
 from edge_server.coordinator.validation.update import client_update, is_summed, known_clients, site_update
 from edge_server.rounds.events import CloseRound, UpdatesWeighed
-from edge_server.security.secure_aggregation.unmasking import OpenedSecrets
+from edge_server.security.secure_aggregation.protocol import OpenedSecrets
 from edge_server.storage.disk import wait_for_disk
 from edge_server.storage.journal import AggregatedUpdate
 from edge_server.storage.records import RoundRecord

@@ -10,7 +10,7 @@ from edge_client.data.dataset import Inputs, LabelledData, sample
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.training.loop import single_thread
 from edge_client.training.results import Evaluation
-from edge_server.config import inputs, test_data
+from edge_server.config import test_data
 from edge_server.config.config import Config
 from edge_server.coordinator.global_model import GlobalModel
 from edge_server.coordinator.validation import harm_sample, leave_one_out, round_review
@@ -64,7 +64,7 @@ class Testing:
         self.classes = classes or test_data.stated_classes(config, data, self.model_spec.num_classes)
         self.columns = columns or test_data.stated_columns(config, data, self.model_spec)
         about = Preprocessing(columns=self.columns, picture_scale=config.data.common_scale)
-        self._unseen = inputs.as_stated(about, config.data, self.model_spec)
+        self._unseen = test_data.as_stated(about, config.data, self.model_spec)
         listed = self.classes or numbers(self.model_spec.num_classes)
         self.data = (
             None if data is None else test_data.as_the_federation(data, self.model_spec, listed, self.columns)

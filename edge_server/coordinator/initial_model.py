@@ -22,10 +22,9 @@ from edge_client.models.header import header_of
 from edge_client.models.registry import InputRecord
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
-from edge_server.coordinator.pretrained.file_inputs import record_of
+from edge_server.coordinator.pretrained.files import KEY
 from edge_server.coordinator.pretrained.model import PretrainedModel
-from edge_server.coordinator.pretrained.sources import SOURCES, find_source
-from edge_server.coordinator.pretrained.weight_file import KEY
+from edge_server.coordinator.pretrained.sources import SOURCES, find_source, record_of
 from edge_server.releases.registry.registry import FILE, Registry
 from edge_server.storage.records import StartedFrom
 from edge_server.storage.run_folder import FIXED_STATE, STATE, RunFolder, read_fixed, read_manifest

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from edge_client.models.registry import InputRecord, is_library_network
 from edge_client.models.zoo import input_record
-from edge_server.config import inputs, load
+from edge_server.config import load, test_data
 from edge_server.config.config import Config
 from edge_server.coordinator.initial_model import find_initial_model
 
@@ -21,7 +21,7 @@ def with_known_inputs(config: Config, registries: Sequence[Path], out: Path | No
     if out is not None and (begun := _read_begun(config, out)) is not None:
         return begun
     record = _find_record(config, registries)
-    return config if record is None else inputs.with_inputs(config, record)
+    return config if record is None else test_data.with_inputs(config, record)
 
 
 def _read_begun(config: Config, out: Path) -> Config | None:
@@ -30,7 +30,7 @@ def _read_begun(config: Config, out: Path) -> Config | None:
     before = load.load_config(str(written)) if written.is_file() else None
     if before is None or before.model.from_ != config.model.from_:
         return None
-    taken = {key: getattr(before.data, key) for key in inputs.KEYS if getattr(config.data, key) is None}
+    taken = {key: getattr(before.data, key) for key in test_data.KEYS if getattr(config.data, key) is None}
     shape = config.model.input_shape or before.model.input_shape
     data, model = config.data.model_copy(update=taken), config.model.model_copy(update={"input_shape": shape})
     return config.model_copy(update={"data": data, "model": model})

@@ -155,7 +155,7 @@ def _open_coordinator(
     start: ServerStart, object_store: "ObjectStore | None"
 ) -> "tuple[Coordinator, Recovered | None]":
     """The coordinator of a new run, or of the unfinished one in the folder with what is known of it."""
-    from edge_server.coordinator.assembly import assemble
+    from edge_server.coordinator.coordinator import assemble
     from edge_server.coordinator.initial_model import find_initial_model
     from edge_server.observability.report.contents import write_provenance
     from edge_server.security.manifest_signer import open_manifest_signer

@@ -11,11 +11,11 @@ from edge_client.data.columns import completed_by
 from edge_client.models.fixed_state import fill_fixed
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.pruning.surgery import arrays_of, parameter_count
-from edge_server.config.inputs import describe_unscaled
+from edge_server.config.test_data import describe_unscaled
 from edge_server.config.units import names_text
 from edge_server.coordinator.global_model import GlobalModel
 from edge_server.coordinator.initial_model import InitialModel, RunModel, note_start, noted_start
-from edge_server.coordinator.pretrained.weight_file import KEY
+from edge_server.coordinator.pretrained.files import KEY
 from edge_server.coordinator.run_context import RunContext
 from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage import journal, records, recovery

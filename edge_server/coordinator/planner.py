@@ -205,7 +205,7 @@ class Planner:
     def _say_what_runs_whole(self, jobs: Mapping[str, TaskPlan]) -> None:
         """Log once why devices run frozen layers in every step, if they do."""
         # Imported here, as it takes torch: a server of statistics needs none.
-        from edge_client.training.features import why_whole
+        from edge_client.training.evaluation import why_whole
 
         cuts = (job.cut for job in jobs.values())
         partly = [cut.objectives for cut in cuts if cut.train and cut.trained is not None]

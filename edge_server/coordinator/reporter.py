@@ -10,7 +10,8 @@ from typing import Any
 from edge_client.data.tasks.words import leading
 from edge_client.system.logging.formatters import about
 from edge_server.coordinator.coordinator import Coordinator
-from edge_server.observability import durations, views
+from edge_server.observability import counters as durations
+from edge_server.observability import views
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import ServerParts, Snapshot, Watcher
 from edge_server.rounds.event_entry import EventKind

@@ -15,7 +15,7 @@ from edge_server.coordinator.round_tests import RoundTest, RoundTests
 from edge_server.coordinator.round_warnings import with_warnings
 from edge_server.coordinator.run_storage import RunStorage
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
-from edge_server.coordinator.validation import contents, magnitudes
+from edge_server.coordinator.validation import consistency, contents
 from edge_server.rounds import events, rollback
 from edge_server.storage import journal, run_files
 from edge_server.storage.journal_reader import JournalReader
@@ -179,7 +179,7 @@ def measure_updates(
 def _largest(path: Path, unpacked: contents.UnpackedCache) -> dict[str, float]:
     """The largest magnitude in every group of an archived update; empty if it cannot be read."""
     with contextlib.suppress(OSError, PeerError):
-        sizes = magnitudes.magnitudes_of(decode_groups(unpacked.groups(path)))
+        sizes = consistency.magnitudes_of(decode_groups(unpacked.groups(path)))
         return {
             f"{group}: largest": max((size.largest for size in arrays.values()), default=0.0)
             for group, arrays in sizes.items()

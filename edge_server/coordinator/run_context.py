@@ -15,10 +15,10 @@ from edge_client.models import build, fixed_state, header, registry
 from edge_client.pruning.channel_graph.trace import trace
 from edge_client.pruning.channel_selection import group_ratios
 from edge_server.config.config import Config
-from edge_server.config.inputs import describe_inputs
+from edge_server.config.test_data import describe_inputs
 from edge_server.coordinator import evaluation, network_check
 from edge_server.coordinator.tasks.task import TaskTemplate
-from edge_server.observability.durations import Durations
+from edge_server.observability.counters import Durations
 from edge_server.rounds.agreed_lists import ClassList, ColumnList
 from edge_server.storage.records import RoundRecord, TrainedShare
 from edge_server.strategy.aggregation.transforms import behind_normalisations

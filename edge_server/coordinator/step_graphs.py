@@ -130,7 +130,7 @@ class StepGraphs:
         own: ChannelMap,
     ) -> frozen_part.SplitNetwork | None:
         """The network in two parts, of which the rest alone is trained; None if all of it runs in a step."""
-        from edge_client.training.features import why_before, why_whole
+        from edge_client.training.evaluation import why_before, why_whole
         from edge_client.training.step_graphs.drawing.drawn_objectives import DRAWN
 
         if trained is None or not still or self._task.references or why_whole(objectives, self._task):

@@ -1,9 +1,11 @@
 """Each device's totals in a run, from the run folder: counted rounds, bytes, refusals, quarantine."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -17,11 +19,176 @@ from edge_server.rounds.reputation import (
     replay_strikes,
 )
 from edge_server.storage import records, run_files
+from edge_server.storage.inventory.inventory import Inventory
+from edge_server.storage.inventory.records import InventoryDevice
 from edge_server.storage.journal_reader import JournalReader, read_examined, read_strikes
 from edge_server.storage.run_folder import RunFolder
+from edge_server.storage.service_folder import ServiceFolder, default_service_folder
+from edge_server.strategy.explanations import DeviceChoice
 from schemas.base import Frozen
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, nearest
+from schemas.selectors import Where
 from schemas.values import DataCard, SkippedFiles
+
+# One device's rounds in a run, from the run folder: whether it was chosen, why, and the outcome.
+
+Outcome = Literal["counted", "refused", "dropped", "under way", "not chosen"]
+
+
+class SelectionRow(Frozen):
+    """A planning from one device's view; `because` is empty where no reasons are recorded.
+
+    `reason` is that of a refusal; `weight` and `staleness` (rounds) are those of a counted update.
+    """
+
+    round: int
+    attempt: int | None
+    chosen: bool
+    because: str = ""
+    score: float | None = None
+    tier: int | None = None
+    ratio: float | None = None
+    outcome: Outcome
+    reason: str | None = None
+    weight: float | None = None
+    staleness: int | None = None
+
+
+def read_selection_history(path: Path, device: str) -> list[SelectionRow]:
+    """Every planning that recorded the device, in order; raises `ConfigError` for an unknown device.
+
+    Where plannings record no devices (differential privacy), the rounds that selected the device are listed.
+    """
+    folder = RunFolder(path)
+    history = {record.round: record for record in run_files.read_history(path / "history.jsonl")}
+    with closing(JournalReader(folder.journal)) as reader:
+        choices = [(found.round, found.attempt, _of(found.devices, device)) for found in reader.choices()]
+        fate = _read_fates(reader, history, device, ended=folder.has_ended)
+        met = {name for name, *_ in reader.devices()} | {
+            name for record in history.values() for name in record.selected
+        }
+    known = [(number, attempt, choice) for number, attempt, choice in choices if choice is not None]
+    if not known and device not in met:
+        raise ConfigError(
+            f"no device of that name was ever in this run{nearest(device, met)}", key=f"--why {device}"
+        )
+    rows = [_row(number, attempt, choice, fate) for number, attempt, choice in known]
+    if rows:
+        return rows
+    asked = [record.round for record in history.values() if device in record.selected]
+    return [SelectionRow(round=n, attempt=None, chosen=True, **fate.of(n, None)) for n in asked]
+
+
+def _of(choices: tuple[DeviceChoice, ...], device: str) -> DeviceChoice | None:
+    return next((choice for choice in choices if choice.device == device), None)
+
+
+def _row(number: int, attempt: int, choice: DeviceChoice, fate: "_Fates") -> SelectionRow:
+    outcome = fate.of(number, attempt) if choice.chosen else {"outcome": "not chosen"}
+    return SelectionRow(round=number, attempt=attempt, **choice.model_dump(exclude={"device"}), **outcome)
+
+
+@dataclass(frozen=True)
+class _Fates:
+    """A device's attempts: the round in which each `counted` and its staleness, why it was `refused`."""
+
+    device: str
+    counted: Mapping[int, tuple[int, int]]
+    refused: Mapping[int, str]
+    open: frozenset[int]
+    history: Mapping[int, records.RoundRecord]
+
+    def of(self, number: int, attempt: int | None) -> dict[str, Any]:
+        """The outcome fields of an attempt begun in round `number`; without an attempt, of that round."""
+        if attempt is not None and attempt in self.counted:
+            closed, staleness = self.counted[attempt]
+            weight = self.history[closed].weights.get(self.device) if closed in self.history else None
+            return {"outcome": "counted", "weight": weight, "staleness": staleness}
+        if attempt is not None and attempt in self.refused:
+            return {"outcome": "refused", "reason": self.refused[attempt]}
+        if attempt in self.open:
+            return {"outcome": "under way"}
+        record = self.history.get(number)
+        if attempt is None and record is not None and self.device in record.completed:
+            return {"outcome": "counted", "weight": record.weights.get(self.device)}
+        rejected = [row.reason for row in record.rejected if row.device == self.device] if record else []
+        return {"outcome": "refused", "reason": rejected[0]} if rejected else {"outcome": "dropped"}
+
+
+def _read_fates(
+    reader: JournalReader, history: Mapping[int, records.RoundRecord], device: str, *, ended: bool
+) -> _Fates:
+    closed = reader.rounds()
+    plannings = [row for row in reader.plannings() if device in row.selected and not row.deliver]
+    last = plannings[-1] if plannings else None
+    waits = last is not None and not ended and last.round > (closed[-1].round if closed else 0)
+    counted = {
+        update.attempt: (row.round, update.staleness)
+        for row in closed
+        for update in row.updates
+        if update.device == device
+    }
+    # In a round with secure aggregation only the sum was aggregated; the history lists its devices.
+    newest = {row.round: row.attempt for row in plannings}
+    for number, attempt in newest.items():
+        if number in history and device in history[number].completed:
+            counted.setdefault(attempt, (number, 0))
+    refused = {
+        update.attempt: reason for update, reason, _ in reader.updates() if update.device == device and reason
+    }
+    tasks = {attempt for name, attempt, _, _ in reader.tasks() if name == device}
+    under_way = tasks | ({last.attempt} if waits and last is not None else set())
+    return _Fates(device, counted, refused, frozenset(under_way if not ended else ()), history)
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """The inventory's devices of a run's federation, removed ones included, by name."""
+
+    devices: Mapping[str, InventoryDevice] = field(default_factory=dict)
+
+    def predecessors(self, device: str) -> list[str]:
+        """The boards before a device, the last one first."""
+        found: list[str] = []
+        while True:
+            known = self.devices.get(found[-1] if found else device)
+            if known is None or not known.replaces or known.replaces in (device, *found):
+                return found
+            found.append(known.replaces)
+
+    def matches(self, device: str, where: Where) -> bool:
+        """Whether a selector chooses the device; never one that the inventory does not know."""
+        known = self.devices.get(device)
+        return known is not None and where.matches(known.selectable)
+
+
+def read_lineage(run: Path, service: Path | None) -> Lineage:
+    """The lineage from the inventory of this service folder, or of the default one; empty without any."""
+    folder = ServiceFolder(service or default_service_folder())
+    if not folder.inventory.exists():
+        return Lineage()
+    federation = load_config(str(run / "federation.toml")).federation.name
+    with closing(Inventory(folder.inventory)) as inventory:
+        devices = inventory.devices(federation=federation, removed=True)
+    return Lineage({device.device: device for device in devices})
+
+
+def read_whole_history(run: Path, device: str, predecessors: Sequence[str]) -> list[tuple[str, SelectionRow]]:
+    """The rounds of a device and of the boards before it, each with its name, in the order of the rounds.
+
+    Raises `ConfigError` if the run knows none of them.
+    """
+    found: list[tuple[str, SelectionRow]] = []
+    missing: list[ConfigError] = []
+    names = (device, *predecessors)
+    for name in names:
+        try:
+            found += [(name, row) for row in read_selection_history(run, name)]
+        except ConfigError as error:
+            missing.append(error)
+    if len(missing) == len(names):
+        raise missing[0]
+    return sorted(found, key=lambda entry: (entry[1].round, entry[1].attempt or 0))
 
 
 class DeviceTotals(Frozen):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from edge_server.observability.durations import DurationHistogram
+from edge_server.observability.counters import DurationHistogram
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary, TrainedShare
 from schemas.values import BoardState, CapabilityProfile, DataCard
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from edge_server.config.config import Config
 from edge_server.config.units import duration_text
-from edge_server.observability.counters import RunCounters
-from edge_server.observability.durations import Durations, PhaseClock
+from edge_server.observability.counters import Durations, PhaseClock, RunCounters
 from edge_server.observability.figures import ACCURACY, best_of, leading_metric, tested_figures
 from edge_server.observability.snapshot import DeviceView, ServerParts, Snapshot, Workload
 from edge_server.rounds import events, fleet, machine, quarantine

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from edge_client.data.tasks.words import leading
 from edge_client.security.identity.validity import format_utc
-from edge_server.rounds import admission, class_agreement, events, quarantine, secure_aggregation
+from edge_server.rounds import admission, events, planning, quarantine, secure_aggregation
 from edge_server.rounds import participant as part
 from edge_server.rounds.broadcast import handlers
 from edge_server.rounds.event_entry import EventKind
@@ -83,7 +83,7 @@ def _born(federation: Federation, birth: messages.Birth, now: float, *, retained
         *_eligibility_note(known, born.fleet.devices[birth.device]),
         *_broken_files(known, birth),
     ]
-    born, misfits = class_agreement.check_data(born, birth.device, before=known)
+    born, misfits = planning.check_data(born, birth.device, before=known)
     notes += misfits
     participant = federation.participants.get(birth.device)
     again = known is None or birth.session > known.session or not known.alive
@@ -165,7 +165,7 @@ def _mark_unknown_names(federation: Federation, reply: messages.TaskReply) -> Fe
     if reply.reason is not Reason.INCOMPATIBLE or card is None:
         return federation
     if (card.named and not card.class_names) or (card.columns and not card.states_columns):
-        return class_agreement.mark_misfit(federation, reply.device, reply.detail or str(reply.reason))
+        return planning.mark_misfit(federation, reply.device, reply.detail or str(reply.reason))
     return federation
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from edge_client.transport.chunk_transfer import WriteChunk
 from edge_server.rounds import event_entry, fleet
-from edge_server.security.secure_aggregation.unmasking import OpenedSecrets
+from edge_server.security.secure_aggregation.protocol import OpenedSecrets
 from schemas.messages import Delivery, FromDevice, FromSite, Message, Refusal, SiteSum, Task, Update
 from schemas.security.manifest import Manifest
 from schemas.tensors.chunks import NO_CHUNKS, BlobRef, Chunk, ChunkSet

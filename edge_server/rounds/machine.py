@@ -18,12 +18,11 @@ from itertools import islice
 from edge_server.rounds import admission, device_messages, events, quarantine, secure_aggregation
 from edge_server.rounds import participant as part
 from edge_server.rounds.broadcast import handlers
-from edge_server.rounds.class_agreement import relabel
 from edge_server.rounds.closing import RETRY_S, report_findings
 from edge_server.rounds.modes import mode_of
 from edge_server.rounds.participant import SENDING, Participant, Status, mark_missed
 from edge_server.rounds.participants import Participants
-from edge_server.rounds.planning import offer_tasks, wait_for_devices
+from edge_server.rounds.planning import offer_tasks, relabel, wait_for_devices
 from edge_server.rounds.quarantine import strike
 from edge_server.rounds.rollback import can_undo, finish_rollback, request_rollback
 from edge_server.rounds.sites import site_rounds

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from edge_server.rounds import class_agreement, events, fleet, quarantine, rollback, secure_aggregation
+from edge_server.rounds import events, fleet, planning, quarantine, rollback, secure_aggregation
 from edge_server.rounds.closing import RETRY_S, abandon, close_round, failures_text, note_round_start
 from edge_server.rounds.participant import Status, mark_missed
 from edge_server.rounds.participants import Participants
@@ -38,7 +38,7 @@ def mode_of(federation: Federation) -> RoundMode:
 
 
 def _plan(federation: Federation, now: float, ask_for_one: Callable[[Federation], Step]) -> Step:
-    agreed, notes = class_agreement.agree_on_data(federation)
+    agreed, notes = planning.agree_on_data(federation)
     if agreed.phase is Phase.ENDED:
         return agreed, notes
     why = quarantine.shortage_reason(agreed)

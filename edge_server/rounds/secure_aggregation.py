@@ -17,8 +17,7 @@ from edge_server.rounds.participants import Participants
 from edge_server.rounds.rollback import training_failed
 from edge_server.rounds.state import Federation, Step, announce
 from edge_server.security.secure_aggregation import protocol as machine
-from edge_server.security.secure_aggregation.protocol import MaskAgreement, Stage
-from edge_server.security.secure_aggregation.unmasking import OpenedSecrets
+from edge_server.security.secure_aggregation.protocol import MaskAgreement, OpenedSecrets, Stage
 from schemas.errors import PeerError
 from schemas.messages import (
     EntrustedShares,

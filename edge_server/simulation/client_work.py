@@ -8,18 +8,83 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from edge_client.agent.task_context import TaskContext
+from edge_client.data.drift_alarm import DriftAlarm
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.logging.formatters import about
 from edge_client.training.choice import make_trainer
-from edge_server.simulation import clock, engine, population
+from edge_server.simulation import clock, population
+from edge_server.simulation.population import Counts
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import DeliverTask, Delivery, Update, decode_task, encode_message
 from schemas.values import Reason, TrainerName
+
+# The interface of engines, which run the devices' jobs.
+
+Handle = TypeVar("Handle")
+
+
+class EngineError(EdgeError):
+    """The engine failed; the simulation cannot continue."""
+
+
+@dataclass(frozen=True)
+class ClientJob:
+    """One device's task as JSON, and what trains on it; the arrays are in the shared blob store.
+
+    `memory` are the bytes that training finds free, by default those of this machine. Of data that grows,
+    `examples` have come, and `alarm` is about them.
+    """
+
+    device: str
+    task: str
+    trainer: TrainerName = "torch"
+    memory: int | None = None
+    examples: Counts | None = None
+    alarm: DriftAlarm | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a job: the device's answer as JSON, or the reason why there is none."""
+
+    answer: str | None
+    reason: Reason = Reason.TASK_FAILED
+    detail: str = ""
+
+
+class Engine(Protocol[Handle]):
+    """Runs several jobs at once; all calls come from one thread."""
+
+    def submit(self, job: ClientJob) -> Handle:
+        """Start the job as soon as a worker is free."""
+
+    def result(self, handle: Handle, *, timeout_s: float) -> Outcome | None:
+        """The job's outcome; None after `timeout_s` seconds. Raises `EngineError`."""
+
+    def cancel(self, handle: Handle) -> None:
+        """Drop a job whose outcome is no longer needed."""
+
+    def stop(self) -> None:
+        """The run is to end: hold nobody up. May be called from a signal handler."""
+
+    def close(self) -> None:
+        """End all workers and drop unfinished jobs."""
+
+
+class CohortWorkers(Engine[Handle], Protocol[Handle]):
+    """An engine that can also do several jobs in one go, whose trainings may then be done in common steps."""
+
+    def submit_together(self, jobs: Sequence[ClientJob]) -> Handle:
+        """As `submit`, for all of them."""
+
+    def results(self, handle: Handle, *, timeout_s: float) -> Sequence[Outcome] | None:
+        """As `result`, of jobs that were submitted together, in their order."""
+
 
 if TYPE_CHECKING:
     from edge_client.training.requests import Work
@@ -91,16 +156,16 @@ class ClientWork:
         self._store = BlobStore(setup.blobs, durable=False)
         self._trainer = cache(make or partial(_trainer, accelerator=setup.accelerator))
 
-    def do(self, job: engine.ClientJob, should_stop: Callable[[], bool] = lambda: False) -> engine.Outcome:
+    def do(self, job: ClientJob, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
         """Do a job; an exception becomes its outcome, as on a device."""
         try:
-            return engine.Outcome(self._answer(job, should_stop))
+            return Outcome(self._answer(job, should_stop))
         except Exception as error:
             return _failure(job, error)
 
     def do_together(
-        self, jobs: Sequence[engine.ClientJob], should_stop: Callable[[], bool] = lambda: False
-    ) -> tuple[engine.Outcome, ...]:
+        self, jobs: Sequence[ClientJob], should_stop: Callable[[], bool] = lambda: False
+    ) -> tuple[Outcome, ...]:
         """Do jobs with their trainings in common steps, where these are alike; one that fails fails alone."""
         from edge_client.training.requests import do_together
 
@@ -108,16 +173,16 @@ class ClientWork:
         return tuple(
             _failure(job, result)
             if isinstance(result, Exception)
-            else engine.Outcome(encode_message(result).decode())
+            else Outcome(encode_message(result).decode())
             for job, result in zip(jobs, results, strict=True)
         )
 
-    def _answer(self, job: engine.ClientJob, should_stop: Callable[[], bool]) -> str:
+    def _answer(self, job: ClientJob, should_stop: Callable[[], bool]) -> str:
         from edge_client.training.requests import do_alone
 
         return encode_message(do_alone(self._work(job, should_stop))).decode()
 
-    def _work(self, job: engine.ClientJob, should_stop: Callable[[], bool]) -> "Work[Update | Delivery]":
+    def _work(self, job: ClientJob, should_stop: Callable[[], bool]) -> "Work[Update | Delivery]":
         from edge_client.agent.task_runner import do_delivery, training_of
 
         task = decode_task(job.task)
@@ -129,7 +194,7 @@ class ClientWork:
             return do_delivery(task, context, should_stop=should_stop)
         return (yield from training_of(task, context, on_epoch=lambda _: None, should_stop=should_stop))
 
-    def _context(self, job: engine.ClientJob) -> TaskContext:
+    def _context(self, job: ClientJob) -> TaskContext:
         clients, device = self._setup.clients, job.device
         return TaskContext(
             device,
@@ -146,11 +211,11 @@ class ClientWork:
         )
 
 
-def _failure(job: engine.ClientJob, error: Exception) -> engine.Outcome:
+def _failure(job: ClientJob, error: Exception) -> Outcome:
     """The outcome of a job that this error has ended."""
     if isinstance(error, PeerError):
-        return engine.Outcome(None, Reason(error.reason), str(error))
+        return Outcome(None, Reason(error.reason), str(error))
     if not isinstance(error, EdgeError | MemoryError):
         # A user's own model or data may raise anything; only the task fails.
         log.error("%s: the task failed", job.device, exc_info=error, extra={"device": job.device})
-    return engine.Outcome(None, detail=f"{type(error).__name__}: {error}")
+    return Outcome(None, detail=f"{type(error).__name__}: {error}")

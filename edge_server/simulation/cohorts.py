@@ -11,7 +11,7 @@ from typing import Any
 from edge_client.data.dataset import LabelledData
 from edge_server.config.config import Config
 from edge_server.config.test_data import model_spec
-from edge_server.simulation.engine import ClientJob, CohortWorkers, Engine, Outcome
+from edge_server.simulation.client_work import ClientJob, CohortWorkers, Engine, Outcome
 from edge_server.simulation.population import VirtualDevice
 from schemas.messages import TrainTask, decode_task
 from schemas.strategy import TrainingPlan

@@ -15,6 +15,7 @@ from edge_client.security.secure_aggregation.mask_update import mask_update
 from edge_client.storage.blob_store import BlobStore
 from edge_server.observability.counters import RunCounters
 from edge_server.simulation import client_work, population
+from edge_server.simulation.client_work import ClientJob, Engine, Outcome
 from edge_server.simulation.clock import (
     Pace,
     Transits,
@@ -22,7 +23,6 @@ from edge_server.simulation.clock import (
     later_request_bytes,
     transfer_bytes,
 )
-from edge_server.simulation.engine import ClientJob, Engine, Outcome
 from edge_server.simulation.events import (
     Downloaded,
     MessageToServer,
@@ -31,7 +31,7 @@ from edge_server.simulation.events import (
     Uploaded,
     WorkEnded,
 )
-from edge_server.simulation.growth import GrowingData, Growth
+from edge_server.simulation.population import GrowingData, Growth
 from schemas import capabilities, messages, values
 from schemas.errors import PeerError
 from schemas.tensors.chunks import BlobRef

@@ -12,8 +12,7 @@ from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from edge_server.config.run_sections import SimulationSettings
-    from edge_server.simulation.client_work import WorkSetup
-    from edge_server.simulation.engine import CohortWorkers, Engine
+    from edge_server.simulation.client_work import CohortWorkers, Engine, WorkSetup
 
     Begin = Callable[[WorkSetup], Engine[Any]]
 

@@ -24,8 +24,14 @@ from edge_server.coordinator.worker_processes import (
     start_fork_server,
     worker_context,
 )
-from edge_server.simulation.client_work import ClientWork, WorkSetup
-from edge_server.simulation.engine import ClientJob, CohortWorkers, EngineError, Outcome
+from edge_server.simulation.client_work import (
+    ClientJob,
+    ClientWork,
+    CohortWorkers,
+    EngineError,
+    Outcome,
+    WorkSetup,
+)
 
 JobFuture = Future[tuple[Outcome, ...]]
 

@@ -28,8 +28,15 @@ from ray.exceptions import RayError
 
 from edge_client.storage.atomic_files import write_synced
 from edge_client.storage.blob_store import BlobStore
-from edge_server.simulation.client_work import ClientWork, WorkSetup, private_state
-from edge_server.simulation.engine import ClientJob, Engine, EngineError, Outcome
+from edge_server.simulation.client_work import (
+    ClientJob,
+    ClientWork,
+    Engine,
+    EngineError,
+    Outcome,
+    WorkSetup,
+    private_state,
+)
 from edge_server.simulation.population import SharedData
 from schemas.errors import ConfigError
 from schemas.messages import decode_task

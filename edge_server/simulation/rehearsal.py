@@ -25,9 +25,10 @@ from edge_client.models.registry import is_ours
 from edge_client.storage.private_state import PrivateState
 from edge_client.system.user_code import FAILS
 from edge_client.training.choice import make_trainer
-from edge_server.config import inputs, privacy, test_data
+from edge_server.config import privacy, test_data
 from edge_server.config.config import Config
-from edge_server.coordinator import assembly, evaluation, known_inputs, network_check
+from edge_server.coordinator import coordinator as assembly
+from edge_server.coordinator import evaluation, known_inputs, network_check
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.initial_model import InitialModel, find_initial_model
 from edge_server.rounds.events import Assignment, CheckUpdate, CloseRound, PlanRound
@@ -167,7 +168,7 @@ def _handful(config: Config, spec: values.ModelSpec, data: LabelledData | None) 
     classes = rng.integers(0, spec.num_classes, count)
     numbers = rng.integers(0, 2, (count, spec.num_classes)).astype(np.float32)
     noise = make_labelled_data(images, classes if task.labels == "classes" else numbers)
-    return replace(noise, preprocessing=inputs.as_stated(noise.preprocessing, config.data, spec))
+    return replace(noise, preprocessing=test_data.as_stated(noise.preprocessing, config.data, spec))
 
 
 def _play(

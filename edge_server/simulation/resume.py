@@ -17,7 +17,7 @@ from edge_server.observability.report.contents import write_provenance
 from edge_server.rounds.reputation import ReputationRules, Reputations, replay_strikes
 from edge_server.rounds.state import Undone
 from edge_server.simulation.device import DeviceState
-from edge_server.simulation.growth import Growth
+from edge_server.simulation.population import Growth
 from edge_server.storage import journal, records, recovery
 from edge_server.storage.journal_reader import ExaminedUpdate, JournalReader
 from edge_server.storage.run_folder import RunFolder

@@ -10,7 +10,8 @@ from edge_client.data import columns, dataset
 from edge_server.config.checks.openings import check_can_be_simulated
 from edge_server.config.config import Config
 from edge_server.config.test_data import as_the_federation
-from edge_server.coordinator import assembly, known_inputs, launch, network_check, run_context, scaling
+from edge_server.coordinator import coordinator as assembly
+from edge_server.coordinator import known_inputs, launch, network_check, run_context, scaling
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.initial_model import InitialModel, find_initial_model
 from edge_server.observability.counters import RunCounters

@@ -17,13 +17,11 @@ from edge_server.config.config import Config
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.tier_assignment import WidthWork
 from edge_server.observability.counters import RunCounters
-from edge_server.simulation.client_work import WorkSetup, device_folder
+from edge_server.simulation.client_work import Engine, WorkSetup, device_folder
 from edge_server.simulation.clock import Pace, undecided_profile
 from edge_server.simulation.device import DeviceEdge, Presence, Surroundings
-from edge_server.simulation.engine import Engine
 from edge_server.simulation.events import Timeline, TimelineEvent
-from edge_server.simulation.growth import GrowingData
-from edge_server.simulation.population import SharedData, VirtualDevice
+from edge_server.simulation.population import GrowingData, SharedData, VirtualDevice
 from schemas import messages, values
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap

@@ -23,7 +23,7 @@ from edge_server.strategy.pruning.interface import Cut, Known, Pruner
 from edge_server.strategy.pruning.own_parts import OwnPart
 from edge_server.strategy.pruning.trained_part import ALL_TRAINED, TrainedParts
 from edge_server.strategy.selection.interface import LearnedRatios, RatioPolicy, Scores, SelectionPolicy
-from edge_server.strategy.selection.schedules import Schedule
+from edge_server.strategy.selection.policies import Schedule
 from edge_server.strategy.weighting.claims import Claims
 from edge_server.strategy.weighting.interface import AnyWeighting, WeightingState
 from schemas.statistics import StatisticsRequest

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_server.config.config import DEFAULT_DOWNLINK, DEFAULT_UPLINK, Config
-from edge_server.config.load import check_config
-from edge_server.config.recipe_files import read_recipe
+from edge_server.config.load import check_config, read_recipe
 from edge_server.config.test_data import merge_tables
 from edge_server.simulation.simulator import simulate
 from schemas.strategy import Component

@@ -12,7 +12,7 @@ from typing import Any
 from edge_client.storage.blob_store import BlobStore
 from edge_server.config.config import Config
 from edge_server.coordinator.round_record import RoundFigures
-from edge_server.observability.durations import Durations
+from edge_server.observability.counters import Durations
 from edge_server.rounds.agreed_lists import ClassList
 from edge_server.rounds.events import (
     Assignment,

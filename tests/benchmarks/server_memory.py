@@ -50,7 +50,7 @@ RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)
 FEW = 10
 MAX_MODELS = 3.0
 MAX_GROWTH = 1.1
-IMPORTED = ("edge_server.coordinator.assembly", "dp_accounting")
+IMPORTED = ("edge_server.coordinator.coordinator", "dp_accounting")
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from edge_client.transport import chunk_transfer
 from edge_client.transport.broker_link import BrokerAddress, parse_address
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import assemble
 from edge_server.coordinator.gateway.gateway import SiteGateway
 from edge_server.coordinator.server import Server
 from edge_server.storage.journal_reader import JournalReader

@@ -11,7 +11,7 @@ from edge_server.releases.registry.register import enter_run
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.open import begin_or_resume, offered_files
-from edge_server.releases.rollout.rules import RolloutRules
+from edge_server.releases.rollout.state import RolloutRules
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import Note
 from edge_server.storage.event_list.file import EventFile

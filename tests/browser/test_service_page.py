@@ -12,9 +12,8 @@ from edge_server.fleet.actions.table import ACTIONS
 from edge_server.fleet.alerts.alert import Alert, AlertSubject
 from edge_server.fleet.alerts.store import AlertStore
 from edge_server.fleet.queue.changes import add_job
-from edge_server.fleet.queue.job import Job, JobRun, RunPhase
+from edge_server.fleet.queue.job import Cron, Job, JobRun, RunPhase
 from edge_server.fleet.queue.journal import JobJournal
-from edge_server.fleet.queue.schedule import Cron
 from edge_server.fleet.queue.state import QueueRules
 from edge_server.fleet.settings.page import OidcSettings, PageSettings
 from edge_server.storage import audit_log

@@ -18,7 +18,7 @@ from edge_client.data.sources import load_source
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_server.config.config import Config
-from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import assemble
 from edge_server.coordinator.round_record import closed_event
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import open_run

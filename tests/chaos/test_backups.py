@@ -14,7 +14,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.broker_link import parse_address
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import open_run
-from edge_server.fleet.backup.chain import Chain
+from edge_server.fleet.backup.archive import Chain
 from edge_server.fleet.backup.making import make_backup
 from edge_server.fleet.backup.restoring import restore_backup
 from edge_server.fleet.backup.sealing import Sealer

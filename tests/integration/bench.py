@@ -21,7 +21,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_client.training.choice import make_trainer
 from edge_server.config.load import load_config
-from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import assemble
 from edge_server.rounds.events import CheckUpdate, CloseRound, PlanRound
 from edge_server.rounds.fleet import Device
 from edge_server.security.manifest_signer import ManifestSigner

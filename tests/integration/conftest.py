@@ -10,7 +10,7 @@ import pytest
 from edge_client.transport.broker_link import BrokerAddress, parse_address
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import assemble
 from edge_server.coordinator.server import Server
 from edge_server.observability.snapshot import Snapshot, Watcher
 from edge_server.storage.records import Summary

@@ -11,7 +11,7 @@ import pytest
 from edge_client.transport.broker_link import parse_address
 from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.standby.writing_right import Suspended
-from edge_server.fleet.backup.chain import Chain
+from edge_server.fleet.backup.archive import Chain
 from edge_server.fleet.backup.making import make_backup
 from edge_server.fleet.backup.restoring import restore_backup
 from edge_server.fleet.backup.sealing import Sealer

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_server.config.recipe_files import recipe_names
+from edge_server.config.load import recipe_names
 from edge_server.storage.records import RoundRecord
 from schemas.tensors.arrays import Arrays
 from tests.integration.bench import NAMES, Bench

@@ -47,8 +47,8 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
     with monkeypatch.context() as patch:
         patch.setattr(SplitNetwork, "features", features)
-        patch.setattr("edge_client.training.features.find_split", find)
-        patch.setattr("edge_server.coordinator.split_tests.find_split", find)
+        patch.setattr("edge_client.training.evaluation.find_split", find)
+        patch.setattr("edge_server.coordinator.global_model.find_split", find)
         yield passed
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from edge_client.agent.task_runner import do_delivery
 from edge_client.models.fixed_state import fixed_tensors
 from edge_server.config.load import load_config
-from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import assemble
 from edge_server.coordinator.exporter import EarlyGraphs
 from edge_server.coordinator.initial_model import find_initial_model
 from edge_server.coordinator.model_process import EvaluationJob, ModelBench, ModelSetup

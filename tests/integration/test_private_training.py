@@ -6,10 +6,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from edge_server.config.load import load_config
-from edge_server.config.recipe_files import read_recipe
-from edge_server.coordinator.assembly import assemble
-from edge_server.coordinator.coordinator import Coordinator
+from edge_server.config.load import load_config, read_recipe
+from edge_server.coordinator.coordinator import Coordinator, assemble
 from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.storage.recovery import Resumption
 from tests.edge_server.simulation.small import history, last_model, run

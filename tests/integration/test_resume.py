@@ -15,7 +15,7 @@ import pytest
 
 from edge_client.transport.broker_link import BrokerAddress, parse_address
 from edge_server.config.config import Config
-from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import assemble
 from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import lock_folder, open_run, unfinished_run

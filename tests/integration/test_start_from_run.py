@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 from edge_server.config.load import load_config
-from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import assemble
 from edge_server.storage.run_folder import RunFolder
 from tests.integration.conftest import DEADLINE_S, Command, read_until
 

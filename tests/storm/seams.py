@@ -54,8 +54,7 @@ from edge_server.coordinator.device_graphs import DeviceGraphs
 from edge_server.coordinator.exporter import EarlyGraphs, Exporter
 from edge_server.coordinator.reporter import RunReporter
 from edge_server.coordinator.validation import checker
-from edge_server.observability.counters import RunCounters
-from edge_server.observability.durations import Durations
+from edge_server.observability.counters import Durations, RunCounters
 from schemas.values import BoardState
 
 PRODUCT = ("edge_client", "edge_server", "schemas")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import assemble
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import open_run, read_run_and_epoch
 from edge_server.coordinator.server import Server

@@ -6,7 +6,7 @@ from typing import Any
 
 from deploy.docs.generator.markdown import code, page, table
 from edge_server.config.concepts import CONCEPTS, summary_of
-from edge_server.config.recipe_files import read_recipe, recipe_names
+from edge_server.config.load import read_recipe, recipe_names
 
 ATTACKS = (
     "tests/hostile/stealth/RESULTS.md"  # its first table has a column for each recipe, a row for each attack

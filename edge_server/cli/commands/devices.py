@@ -71,8 +71,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.why is not None:
         return _why(args)
     from edge_server.config.units import bytes_text
-    from edge_server.observability.device_totals import read_device_totals
-    from edge_server.observability.selection_history import read_lineage
+    from edge_server.observability.device_totals import read_device_totals, read_lineage
     from schemas.selectors import EVERY, parse_where
 
     where, standings = parse_where(args.where or ""), read_device_totals(args.run)
@@ -116,7 +115,7 @@ def _check_words(args: argparse.Namespace) -> None:
 
 
 def _why(args: argparse.Namespace) -> int:
-    from edge_server.observability.selection_history import read_lineage, read_whole_history
+    from edge_server.observability.device_totals import read_lineage, read_whole_history
 
     before = read_lineage(args.run, args.service).predecessors(args.why)
     entries = read_whole_history(args.run, args.why, before)
@@ -164,7 +163,7 @@ def list_devices(args: argparse.Namespace) -> int:
 
 
 def _write_devices(args: argparse.Namespace, where: "Where") -> int:
-    from edge_server.storage.inventory.export import csv_text, document
+    from edge_server.storage.inventory.fleet_file import csv_text, document
 
     with open_inventory(args) as service:
         devices = service.inventory.devices(where, federation=args.federation, removed=args.removed)

@@ -52,7 +52,7 @@ def register(verbs: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from edge_server.security.identity.device_names import check_name_of_site
+    from edge_server.security.identity.fleet_enrolment import check_name_of_site
     from edge_server.security.identity.settings import default_folder
 
     args = with_served(args, args.federation)

@@ -24,8 +24,7 @@ def read_rows(args: argparse.Namespace, folder: Path) -> "list[FleetRow]":
     Raises `ConfigError`; nothing has been changed then.
     """
     from edge_server.security.identity.authority import open_authority
-    from edge_server.security.identity.device_names import check_device_name
-    from edge_server.security.identity.fleet_enrolment import issued_already
+    from edge_server.security.identity.fleet_enrolment import check_device_name, issued_already
     from edge_server.security.identity.settings import FILE
     from edge_server.storage.inventory.fleet_file import read_fleet_file
     from schemas.base import is_of_site

@@ -101,7 +101,7 @@ def check_options(args: argparse.Namespace) -> None:
 
 
 def _check_device(args: argparse.Namespace) -> None:
-    from edge_server.security.identity.device_names import check_device_name
+    from edge_server.security.identity.fleet_enrolment import check_device_name
 
     if args.device is None and args.fleet is None:
         raise ConfigError("enroll: which DEVICE? (--from FILE enrols those of a file, --serve needs none)")

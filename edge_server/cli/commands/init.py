@@ -98,7 +98,7 @@ def _classes(answer: str) -> str:
 
 
 def _recipe(answer: str) -> str:
-    from edge_server.config.recipe_files import read_recipe
+    from edge_server.config.load import read_recipe
 
     read_recipe(answer)
     return answer

@@ -14,8 +14,7 @@ from edge_server.storage.service_folder import RUNS
 from schemas.errors import EdgeError, format_count
 
 if TYPE_CHECKING:
-    from edge_server.releases.registry.registry import Registry
-    from edge_server.releases.registry.version import Version
+    from edge_server.releases.registry.registry import Registry, Version
 
 USUAL = RUNS / "registry"
 COMPARED = 7  # random examples on which another runtime is tried

@@ -18,7 +18,7 @@ def register(verbs: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from edge_server.config.recipe_files import read_recipe, recipe_names
+    from edge_server.config.load import read_recipe, recipe_names
 
     tables = [read_recipe(name) for name in recipe_names()]
     recipes = [{**table["recipe"], "trusts": _trusts(table)} for table in tables]

@@ -21,13 +21,11 @@ from edge_server.observability.prometheus.cli_option import METRICS, rollout_wat
 
 if TYPE_CHECKING:
     from edge_client.transport.broker_link import BrokerAddress
-    from edge_server.releases.registry.registry import Registry
-    from edge_server.releases.registry.version import Version
+    from edge_server.releases.registry.registry import Registry, Version
     from edge_server.releases.rollout.journal import RolloutJournal
     from edge_server.releases.rollout.progress import Progress
-    from edge_server.releases.rollout.rules import RolloutRules
     from edge_server.releases.rollout.service import Show
-    from edge_server.releases.rollout.state import Rollout, TierFile
+    from edge_server.releases.rollout.state import Rollout, RolloutRules, TierFile
     from schemas.messages.client_update import UpdateTerms
     from schemas.messages.rollout import TrialTerms
 
@@ -59,7 +57,7 @@ usage, 130 interrupted
 
 
 def _size(text: str) -> str:
-    from edge_server.releases.rollout.rules import is_size
+    from edge_server.releases.rollout.state import is_size
 
     if not is_size(text):
         raise argparse.ArgumentTypeError(f"'{text}' is neither a number of devices nor a share such as 10%")
@@ -269,7 +267,7 @@ def _rules(args: argparse.Namespace) -> "RolloutRules":
 
 def rules_of(args: argparse.Namespace, terms: "TrialTerms | UpdateTerms") -> "RolloutRules":
     """The rules that the options for groups and pace say."""
-    from edge_server.releases.rollout.rules import RolloutRules
+    from edge_server.releases.rollout.state import RolloutRules
     from schemas.selectors import parse_where
 
     return RolloutRules(

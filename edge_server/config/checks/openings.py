@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from edge_client.system.plugins import options_of
 from edge_server.config.config import Config
-from edge_server.strategy.selection.schedules import SCHEDULES
+from edge_server.strategy.selection.policies import SCHEDULES
 from edge_server.strategy.strategy import Strategy
 from schemas.errors import ConfigError
 

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from edge_client.storage.blob_store import BlobStore
-from edge_server.coordinator.validation import consistency, contents, magnitudes, norms, site_sums
+from edge_server.coordinator.validation import consistency, contents, norms, site_sums
 from edge_server.coordinator.validation.update import (
     NOT_ITS_BYTES,
     Examination,
@@ -82,7 +82,7 @@ class SiteWork:
         return SiteReceipt(
             site=self._site,
             norms=norms.norms_of(model, channel_map),
-            moved=magnitudes.is_moved(model),
+            moved=consistency.is_moved(model),
             parameters=None if set(names) == channel_map.parameters.keys() else names,
             groups=self._store.put_groups(small, chunk_bytes=update.blob.chunk_bytes) if small else None,
         )

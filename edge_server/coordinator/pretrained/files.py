@@ -9,15 +9,48 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edge_server.coordinator.pretrained.weight_file import WeightFile, one_line, refuse
+from edge_client.models.registry import InputRecord
 from schemas.errors import ConfigError
-from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind
+from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind, LazyArrays
 from schemas.tensors.chunks import MAX_BLOB_BYTES
+
+# Weights from elsewhere, and why a source of them is refused.
+
+KEY = "[model] from"
+
+
+@dataclass(frozen=True)
+class WeightFile:
+    """The `arrays` of a source by the names that it gives them, made when they are read.
+
+    Numbers with a point are float32, whatever the source holds. `stated` is how the user names it, `classes`
+    are the names of its outputs in their order, `sha256` is the digest of its bytes, hex.
+    """
+
+    arrays: LazyArrays
+    stated: str
+    sha256: str
+    inputs: InputRecord | None = None
+    classes: tuple[str, ...] = ()
+
+
+def refuse(reason: str, remedy: str) -> ConfigError:
+    """The error of a source that is not taken."""
+    return ConfigError(reason, key=KEY, remedy=remedy)
+
+
+def one_line(error: BaseException) -> str:
+    """What a library says of a failure, in a line."""
+    said = getattr(error, "reason", error)  # of a URL that does not open
+    lines = [line.strip() for line in str(said).splitlines() if line.strip()]
+    return lines[0][:200] if lines else type(error).__name__
+
 
 GB = 1024**3
 MAX_OLD_BYTES = 1 * GB  # of a file of torch before 1.6, which is read as a whole

@@ -11,8 +11,7 @@ from typing import Any
 
 from edge_client.models import registry, zoo
 from edge_client.system.plain_text import say
-from edge_server.coordinator.pretrained.files import as_arrays, read_torch
-from edge_server.coordinator.pretrained.weight_file import KEY, WeightFile, one_line, refuse
+from edge_server.coordinator.pretrained.files import KEY, WeightFile, as_arrays, one_line, read_torch, refuse
 from schemas.errors import ConfigError
 from schemas.tensors.files import digest_of_tensors
 

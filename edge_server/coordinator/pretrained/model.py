@@ -11,9 +11,9 @@ import numpy as np
 from edge_client.data.classes import numbers
 from edge_client.models.header import header_of
 from edge_client.models.registry import InputRecord
+from edge_server.coordinator.pretrained.files import WeightFile, refuse
 from edge_server.coordinator.pretrained.matching import Match, Outputs, Rows, Shape, match_arrays
 from edge_server.coordinator.pretrained.sources import SourceKind
-from edge_server.coordinator.pretrained.weight_file import WeightFile, refuse
 from edge_server.storage.records import StartedFrom, WeightsTaken
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap

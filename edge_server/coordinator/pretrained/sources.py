@@ -1,14 +1,67 @@
 """The kinds of sources that weights come from."""
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from edge_client.models.registry import InputRecord
-from edge_server.coordinator.pretrained import file_inputs, files, libraries
-from edge_server.coordinator.pretrained.weight_file import WeightFile
+from edge_server.coordinator.pretrained import files, libraries
+from edge_server.coordinator.pretrained.files import WeightFile, check_size
 from schemas.errors import ConfigError
+from schemas.values import ModelSpec, Preprocessing
+
+# The inputs of weights in a file: stated in an exported model, or in what timm's hub puts beside weights.
+
+BESIDE = "config.json"
+
+
+def inputs_of_file(path: Path) -> InputRecord | None:
+    """What is stated of the inputs; None if nothing is, or nothing that can be read.
+
+    Raises `ConfigError` for a file of weights that is missing or too large.
+    """
+    check_size(path)
+    try:
+        return _read_export(path) if path.suffix.lower() == ".onnx" else _read_beside(path.with_name(BESIDE))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def record_of(about: Preprocessing, input_shape: tuple[int, ...]) -> InputRecord | None:
+    """The inputs of a model of this shape; None if what pictures become was not stated for it."""
+    if (how := about.resizing) is None or len(input_shape) != 3:
+        return None
+    colours, height, width = input_shape
+    if not {len(about.mean), len(about.std)} <= {1, colours}:
+        return None
+    mean, std = (figures * (colours // len(figures)) for figures in (about.mean, about.std))
+    return InputRecord((height, width), mean, std, how.crop, how.interpolation)
+
+
+def _read_export(path: Path) -> InputRecord | None:
+    """Of a model that a run has exported."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        properties = onnx.load(path, load_external_data=False).metadata_props
+    except DecodeError:
+        return None
+    metadata = {entry.key: entry.value for entry in properties}
+    about = Preprocessing.model_validate_json(metadata["preprocessing"])
+    return record_of(about, tuple(json.loads(metadata["input.shape"])))
+
+
+def _read_beside(path: Path) -> InputRecord | None:
+    """Of weights that were fetched by hand from timm's hub."""
+    about: dict[str, Any] = json.loads(path.read_bytes())["pretrained_cfg"]
+    shape = ModelSpec(name="timm", input_shape=about["input_size"], num_classes=1).input_shape
+    figures = {"mean": about["mean"], "std": about["std"], "resizing": {"crop": about.get("crop_pct")}}
+    record = record_of(Preprocessing.model_validate(figures), shape)
+    return None if record is None else replace(record, interpolation=about.get("interpolation"))
 
 
 @dataclass(frozen=True)
@@ -29,7 +82,7 @@ def _file_kind(example: str, read: Callable[[Path], WeightFile], *suffixes: str)
     return SourceKind(
         example,
         lambda text: Path(text).suffix.lower() in suffixes,
-        lambda text: file_inputs.inputs_of_file(Path(text).expanduser()),
+        lambda text: inputs_of_file(Path(text).expanduser()),
         lambda text, _: read(Path(text).expanduser()),
     )
 
@@ -86,7 +139,7 @@ SOURCES: Mapping[str, SourceKind] = {
     "package": SourceKind(
         "package:NAME/weights.pth",
         lambda text: text.startswith(PACKAGE),
-        lambda text: file_inputs.inputs_of_file(_in_package(text)),
+        lambda text: inputs_of_file(_in_package(text)),
         _read_from_package,
     ),
     **FILES,

@@ -240,7 +240,7 @@ def check_copy(run: Path, federation: str) -> None:
 
 def preload() -> None:
     """Import what a server needs as it starts: seconds that a takeover should not take."""
-    import edge_server.coordinator.assembly
+    import edge_server.coordinator.coordinator
     import edge_server.coordinator.publisher
     import edge_server.coordinator.scaling
     import edge_server.coordinator.server

@@ -14,8 +14,12 @@ from edge_server.config.privacy import PrivacySettings
 from edge_server.coordinator.tasks.task import TaskPlan
 from edge_server.coordinator.validation.data_statistics import answer_shapes
 from edge_server.rounds.fleet import Device
-from edge_server.security.secure_aggregation.protocol import COHORT
-from edge_server.security.secure_aggregation.unmasking import OpenedSecrets, mean_over_survivors, unmasked_sum
+from edge_server.security.secure_aggregation.protocol import (
+    COHORT,
+    OpenedSecrets,
+    mean_over_survivors,
+    unmasked_sum,
+)
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.groups.feature_sums import HeadRule
 from edge_server.strategy.groups.rule import GroupRule

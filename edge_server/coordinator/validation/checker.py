@@ -11,7 +11,7 @@ from edge_server.coordinator.aggregators import pool, worker
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.run_context import RunContext
 from edge_server.coordinator.run_storage import RunStorage
-from edge_server.coordinator.validation import harm_review, magnitudes
+from edge_server.coordinator.validation import consistency, harm_review
 from edge_server.coordinator.validation.update import (
     NOT_ITS_BYTES,
     Examination,
@@ -202,7 +202,7 @@ class UpdateChecker:
             return found.reason, found.detail
         again = {rule.name for rule in self._context.strategy.groups if rule.repeats}
         new = {group: sizes for group, sizes in found.sizes.items() if group not in again}
-        moved = magnitudes.is_moved(new) or (receipt is not None and receipt.moved)
+        moved = consistency.is_moved(new) or (receipt is not None and receipt.moved)
         try:
             params = params_of(self._context.strategy, state, check.task.spec, self._context.channel_map)
             self.history.check(

@@ -21,13 +21,14 @@ from edge_client.pruning.channel_selection import kept_count
 from edge_client.pruning.slicing import check_spec, expected_shapes
 from edge_client.storage.file_recycling import SUFFIX, Spares
 from edge_server.coordinator.validation.consistency import (
+    Magnitudes,
     check_group_values,
     is_variance,
+    magnitudes_of,
     out_of_bounds,
     wrong_shape,
 )
 from edge_server.coordinator.validation.data_statistics import answer_numbers
-from edge_server.coordinator.validation.magnitudes import Magnitudes, magnitudes_of
 from edge_server.strategy.groups.rule import MAX_ROWS, GroupRule, Shape
 from schemas.errors import InvariantError, PeerError
 from schemas.messages import SiteReceipt, Task, TrainTask, Update, tasks

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from edge_server.config.run_sections import FirewallSettings
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.validation import consistency, round_review
+from edge_server.coordinator.validation.consistency import Magnitudes, magnitudes_of
 from edge_server.coordinator.validation.leave_one_out import Closing, LeaveOneOut, model_without
-from edge_server.coordinator.validation.magnitudes import Magnitudes, magnitudes_of
 from edge_server.coordinator.validation.norms import MODEL, STATISTICS, NormBound, Norms, norms_of
 from edge_server.rounds.quarantine import site_key
 from edge_server.storage.journal_reader import ExaminedUpdate

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from edge_server.config.run_sections import FirewallSettings
-from edge_server.coordinator.validation.consistency import out_of_bounds
-from edge_server.coordinator.validation.magnitudes import Magnitude, Magnitudes
+from edge_server.coordinator.validation.consistency import Magnitude, Magnitudes, out_of_bounds
 from edge_server.strategy.aggregation.updates import is_statistic
 from schemas.submodel import ChannelMap
 from schemas.values import Reason

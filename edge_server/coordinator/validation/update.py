@@ -14,8 +14,12 @@ from edge_client.compression.chain import Chain, make_chain
 from edge_client.compression.sparse import Sparse, check_sparse, column_type
 from edge_client.pruning.slicing import expected_shapes
 from edge_server.coordinator.validation import contents, data_statistics
-from edge_server.coordinator.validation.consistency import check_training, out_of_bounds, wrong_shape
-from edge_server.coordinator.validation.magnitudes import Magnitudes
+from edge_server.coordinator.validation.consistency import (
+    Magnitudes,
+    check_training,
+    out_of_bounds,
+    wrong_shape,
+)
 from edge_server.security.secure_aggregation.validation import examine_masked
 from edge_server.strategy.aggregation.updates import ClientUpdate, SummedArrays
 from edge_server.strategy.groups.rule import GroupRule

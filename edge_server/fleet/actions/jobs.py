@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from edge_server.config import load, measures, recipe_files
+from edge_server.config import load, measures
 from edge_server.fleet.actions.action import Args, Change, Desk
 from edge_server.fleet.people.values import Actor
 from edge_server.fleet.queue import changes, overview
-from edge_server.fleet.queue.job import RUN, Job, make_job
-from edge_server.fleet.queue.schedule import parse_schedule
+from edge_server.fleet.queue.job import RUN, Job, make_job, parse_schedule
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.open import check_signed
 from schemas.errors import ConfigError
@@ -99,7 +98,7 @@ def _federation_file(desk: Desk, source: str) -> str:
     path = (folder / source).resolve()
     if path.is_relative_to(folder) and path.is_file():
         return str(path)
-    if source not in recipe_files.recipe_names():
+    if source not in load.recipe_names():
         raise ConfigError(f"there is no recipe '{source}', and no such file in the service's folder {folder}")
     return source
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from edge_server.fleet.alerts import delivery, incidents, machine, store
+from edge_server.fleet.alerts.alert import Facts, evaluate, gather
 from edge_server.fleet.alerts.receivers.home_assistant import Publish, Unresolved, home_assistant
 from edge_server.fleet.alerts.receivers.http_post import alertmanager, webhook
 from edge_server.fleet.alerts.receivers.mail import mail
-from edge_server.fleet.alerts.rules import Facts, evaluate, gather
 from edge_server.fleet.part import Part, Retain, ServiceContext
 from edge_server.fleet.settings import alerts
 from edge_server.storage.inventory.inventory import DeviceReader

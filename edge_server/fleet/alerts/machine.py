@@ -13,12 +13,13 @@ from typing import Any
 from edge_server.fleet.alerts.alert import (
     Alert,
     AlertSubject,
+    Evaluation,
+    Key,
     Notification,
     Phase,
     Silence,
     is_silenced,
 )
-from edge_server.fleet.alerts.rules import Evaluation, Key
 from edge_server.fleet.settings.alert_kinds import Finding, Rule, Subject
 
 Alerts = Mapping[Key, Alert]

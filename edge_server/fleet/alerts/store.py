@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_server.fleet.alerts.alert import Acknowledgement, Alert, Notification, Silence
+from edge_server.fleet.alerts.alert import Acknowledgement, Alert, Key, Notification, Silence
 from edge_server.fleet.alerts.machine import Alerts
-from edge_server.fleet.alerts.rules import Key
 from edge_server.storage.sqlite_file import SqliteFile
 
 MAX_WAITING = 1000  # Most notifications that wait for one receiver; the oldest are dropped

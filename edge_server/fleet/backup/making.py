@@ -14,8 +14,7 @@ from pathlib import Path
 from edge_client.security.identity.private_files import private_folder
 from edge_client.storage.atomic_files import written_aside
 from edge_server.fleet.backup import collecting, sealing, steady_files
-from edge_server.fleet.backup.archive import ArchiveWriter, owner_file
-from edge_server.fleet.backup.chain import Chain
+from edge_server.fleet.backup.archive import ArchiveWriter, Chain, owner_file
 from edge_server.fleet.backup.manifest import BackupManifest, Parent, SavedRoot
 from edge_server.fleet.backup.sources import Sources
 from schemas.errors import ConfigError

@@ -13,7 +13,7 @@ from pathlib import Path
 from edge_client.security.identity.private_files import OWNER_FILE, OWNER_FOLDER
 from edge_client.storage.atomic_files import sync
 from edge_server.fleet.backup import archive, collecting, sealing, steady_files
-from edge_server.fleet.backup.chain import Chain
+from edge_server.fleet.backup.archive import Chain
 from edge_server.fleet.backup.manifest import BackupManifest, SavedFile
 from edge_server.storage import audit_log
 from edge_server.storage.journal import Journal

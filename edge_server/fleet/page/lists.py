@@ -10,8 +10,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from edge_server.fleet.alerts.alert import Acknowledgement, Alert, Silence
-from edge_server.fleet.alerts.rules import Key
+from edge_server.fleet.alerts.alert import Acknowledgement, Alert, Key, Silence
 from edge_server.fleet.alerts.store import AlertStore
 from edge_server.fleet.page.device_rows import Json, device_detail, device_page, parse_query
 from edge_server.fleet.people import lockout, login

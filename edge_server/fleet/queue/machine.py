@@ -13,7 +13,8 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from edge_server.fleet.queue import schedule, state
+from edge_server.fleet.queue import job as schedule
+from edge_server.fleet.queue import state
 from edge_server.fleet.queue.job import Job, JobRun, RunPhase, Wanted, run_name
 from edge_server.fleet.queue.turns import NO_DEVICES, Turns, take_turns
 

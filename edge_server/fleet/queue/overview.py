@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
-from edge_server.fleet.queue import schedule, turns
+from edge_server.fleet.queue import job as schedule
+from edge_server.fleet.queue import turns
 from edge_server.fleet.queue.job import Job, JobRun, Wanted
 from edge_server.fleet.queue.journal import JobJournal
 from edge_server.fleet.queue.state import DevicesOfJob, JobProgress, Queue, QueueRules

@@ -27,7 +27,7 @@ from edge_server.observability.dashboard.model_view import (
     model_value,
     why_not,
 )
-from edge_server.observability.selection_history import read_lineage
+from edge_server.observability.device_totals import read_lineage
 from edge_server.rounds.event_entry import EventKind
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import DeviceRecord

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from edge_server.observability.durations import BOUNDS_S, DurationHistogram
+from edge_server.observability.counters import BOUNDS_S, DurationHistogram
 from edge_server.observability.snapshot import DeviceView
 from edge_server.storage.inventory.records import InventoryDevice
 

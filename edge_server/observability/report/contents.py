@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from edge_client.storage.atomic_files import write_synced
 from edge_server.releases.registry.describe import describe_run
-from edge_server.releases.registry.version import Version
+from edge_server.releases.registry.registry import Version
 from edge_server.storage import records, run_files
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.provenance import Provenance, provenance

@@ -2,8 +2,7 @@
 
 from edge_server.releases.client.store import StoredRelease
 from edge_server.releases.rollout.journal import new_id
-from edge_server.releases.rollout.rules import RolloutRules
-from edge_server.releases.rollout.state import Rollout, TierFile, Words
+from edge_server.releases.rollout.state import Rollout, RolloutRules, TierFile, Words
 from edge_server.releases.rollout.target import Target
 from schemas import topics, values
 from schemas.messages import ClientOffer, ClientReport, ClientWithdrawal, Message, ModelReport, client_update

@@ -7,7 +7,7 @@ from typing import Any
 
 from edge_client.data.tasks.registry import learning_task
 from edge_server.config import units
-from edge_server.releases.registry.version import TierModel, Version
+from edge_server.releases.registry.registry import TierModel, Version
 
 COLUMNS = ("tier", "pruned", "file", "parameters", "MACs", "test", "on devices", "ms/image")
 

@@ -10,7 +10,7 @@ from statistics import fmean
 from pydantic import ValidationError
 
 from edge_client.security.trusted_key import check_model, read_trusted_key
-from edge_server.releases.registry.version import TierModel, Version
+from edge_server.releases.registry.registry import TierModel, Version
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import DeviceRecord, RoundRecord, StartedFrom, Summary
 from edge_server.storage.run_files import first_validation_error, read_history

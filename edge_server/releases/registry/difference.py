@@ -8,7 +8,7 @@ import numpy as np
 
 from edge_client.data.tasks.words import leading
 from edge_server.config.units import UNKNOWN, bytes_text, count_text, figure_text, ms_text, ratio_text
-from edge_server.releases.registry.version import TierModel, Version
+from edge_server.releases.registry.registry import TierModel, Version
 from schemas.errors import PeerError
 from schemas.tensors.files import FileGroups
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from edge_client.storage.atomic_files import sync, write_synced
 from edge_server.releases.registry import card, describe
-from edge_server.releases.registry.registry import Registry
-from edge_server.releases.registry.version import Version
+from edge_server.releases.registry.registry import Registry, Version
 from edge_server.storage.run_folder import RunFolder, read_manifest
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import EdgeError

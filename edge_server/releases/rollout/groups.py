@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from edge_server.releases.rollout.rules import RolloutRules, rounded_up
-from edge_server.releases.rollout.state import Rollout, Words
+from edge_server.releases.rollout.state import Rollout, RolloutRules, Words, rounded_up
 from edge_server.releases.rollout.target import FAILED, Target, TargetStatus
 from edge_server.rounds.fleet import tier_of
 from schemas import topics, values

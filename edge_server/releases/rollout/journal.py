@@ -14,8 +14,7 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
-from edge_server.releases.rollout.rules import RolloutRules
-from edge_server.releases.rollout.state import OVER, Offering, Rollout, RolloutPhase, TierFile
+from edge_server.releases.rollout.state import OVER, Offering, Rollout, RolloutPhase, RolloutRules, TierFile
 from edge_server.releases.rollout.target import Target, TargetStatus
 from schemas.errors import ConfigError
 

@@ -9,12 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from edge_client.security.trusted_key import check_model, read_trusted_key
-from edge_server.releases.registry.registry import Registry
-from edge_server.releases.registry.version import TierModel, Version
+from edge_server.releases.registry.registry import Registry, TierModel, Version
 from edge_server.releases.rollout.groups import MODELS
 from edge_server.releases.rollout.journal import RolloutDatabase, RolloutEntry, RolloutJournal, new_id
-from edge_server.releases.rollout.rules import RolloutRules
-from edge_server.releases.rollout.state import Rollout, RolloutPhase, TierFile
+from edge_server.releases.rollout.state import Rollout, RolloutPhase, RolloutRules, TierFile
 from edge_server.rounds.fleet import Membership
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.service_folder import ServiceFolder

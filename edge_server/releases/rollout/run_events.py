@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from edge_server.releases.registry.registry import Registry
-from edge_server.releases.registry.version import Version
+from edge_server.releases.registry.registry import Registry, Version
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.releases.rollout.target import ENDED, FAILED
 from edge_server.rounds import event_entry, events

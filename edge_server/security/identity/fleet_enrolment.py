@@ -11,10 +11,38 @@ from pathlib import Path
 from cryptography import x509
 
 from edge_client.security.identity import certificates, private_files
-from edge_server.security.identity import device_names, enrolment_codes
-from edge_server.security.identity.authority import Authority
-from schemas.base import Frozen
+from edge_server.security.identity import enrolment_codes
+from edge_server.security.identity.authority import RESERVED, Authority
+from schemas.base import Frozen, is_name, is_of_site, site_of
 from schemas.errors import ConfigError
+
+# Which names an authority may sign.
+
+
+def check_device_name(name: str) -> None:
+    """Raise `ConfigError` for a text that is not a name, and for the name of a part of the server."""
+    if not is_name(name):
+        raise ConfigError(f"'{name}': 1 to 64 letters, digits, dots, dashes, underscores")
+    if name in RESERVED:
+        raise ConfigError(f"'{name}' is the name of a part of the server", remedy="choose another")
+
+
+def check_name_of_site(authority: Authority, name: str, *, gateway: bool = False) -> None:
+    """Raise `ConfigError` for a name that this authority must not sign, or a site's without `gateway`."""
+    site = authority.settings.site
+    if site is not None and not is_of_site(name, site):
+        raise ConfigError(
+            f"'{name}': the authority in {authority.folder} is that of the site '{site}': its devices, and "
+            f"the sites within it, are called {site}.NAME"
+        )
+    if inside := site_of(name, authority.sites()):
+        raise ConfigError(
+            f"'{name}' belongs to the site '{inside}', whose own authority enrols it",
+            remedy=f"run `edge-server enroll {name} --within {inside} --authority DIR` at the site",
+        )
+    if not gateway and name in authority.sites():
+        raise ConfigError(f"'{name}' is a site", remedy="--gateway issues its gateway's certificate")
+
 
 ISSUING = "issuing"
 
@@ -37,8 +65,8 @@ def issued_already(
     kept = set()
     for device, where in devices:
         try:
-            device_names.check_device_name(device)
-            device_names.check_name_of_site(authority, device)
+            check_device_name(device)
+            check_name_of_site(authority, device)
             path, known = out / f"{device}.{suffix}", device in enrolled
             if renew:
                 continue

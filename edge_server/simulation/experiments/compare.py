@@ -9,7 +9,7 @@ from edge_client.data.sources import load_source
 from edge_server.config.sections import DataSettings
 from edge_server.config.test_data import merge_tables
 from edge_server.simulation import engines, inputs
-from edge_server.simulation.experiments import one_run, runner
+from edge_server.simulation.experiments import cells, runner
 from edge_server.simulation.experiments.cells import Cell, Plan, RunSelection, make_plan
 from edge_server.simulation.experiments.experiment import Experiment, Row, experiment_names, load_experiment
 from edge_server.simulation.experiments.findings import Findings
@@ -22,7 +22,7 @@ def named_experiment(words: Sequence[str]) -> Experiment:
         return load_experiment(words[0])
     if len(words) == 1 and Path(words[0]).suffix == "" and not Path(words[0]).exists():
         # A single unknown word is taken for an experiment unless it is a recipe.
-        from edge_server.config.recipe_files import recipe_names
+        from edge_server.config.load import recipe_names
 
         if words[0] not in recipe_names():
             return load_experiment(words[0])
@@ -31,7 +31,7 @@ def named_experiment(words: Sequence[str]) -> Experiment:
 
 
 def run_comparison(
-    plan: Plan, out: Path, *, simulate: one_run.Simulate, progress: runner.Progress, parallel: int = 1
+    plan: Plan, out: Path, *, simulate: cells.Simulate, progress: runner.Progress, parallel: int = 1
 ) -> Findings:
     """Run the comparison of the experiment's kind; `parallel` runs at once where runs are compared."""
     kind = plan.experiment.kind

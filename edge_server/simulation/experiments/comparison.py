@@ -9,10 +9,9 @@ from edge_client.data.tasks.learning_task import Metric
 from edge_server.config.units import bytes_text, count_text, duration_text
 from edge_server.observability.figures import ACCURACY, leading_metric
 from edge_server.observability.report.measures import RunMeasures, averaging_window, measure
-from edge_server.simulation.experiments.cells import Cell, Plan
+from edge_server.simulation.experiments.cells import Cell, EndedRun, Plan
 from edge_server.simulation.experiments.experiment import PaperNumbers
 from edge_server.simulation.experiments.findings import NOTHING, Spread, Table, spread, without_empty
-from edge_server.simulation.experiments.one_run import EndedRun
 
 
 @dataclass(frozen=True)

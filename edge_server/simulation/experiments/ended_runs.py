@@ -12,9 +12,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.load import check_config
-from edge_server.simulation.experiments.cells import CellRun, Plan
+from edge_server.simulation.experiments.cells import (
+    CellRun,
+    Plan,
+    has_settings,
+    kept_run,
+    run_path,
+    settings_path,
+)
 from edge_server.simulation.experiments.league_scores import FILE as CLIENT_ACCURACIES
-from edge_server.simulation.experiments.one_run import has_settings, kept_run, run_path, settings_path
 from edge_server.storage.run_files import first_validation_error
 from schemas.errors import ConfigError
 

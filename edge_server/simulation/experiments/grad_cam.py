@@ -19,8 +19,8 @@ from edge_client.training.evaluation import evaluate
 from edge_server.config.test_data import model_spec, read_source
 from edge_server.observability.grad_cam import Heat, concentration, grad_cam
 from edge_server.simulation.experiments import cells, runner
+from edge_server.simulation.experiments.cells import EndedRun, Simulate, run_path
 from edge_server.simulation.experiments.findings import Findings, Table
-from edge_server.simulation.experiments.one_run import EndedRun, Simulate, run_path
 from edge_server.storage.run_folder import read_fixed
 from schemas.errors import ConfigError
 from schemas.tensors.files import FileGroups

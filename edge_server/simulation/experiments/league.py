@@ -12,7 +12,7 @@ from typing import Any
 
 from edge_server.config.units import bytes_text
 from edge_server.observability.figures import ACCURACY
-from edge_server.simulation.experiments import cells, comparison, one_run, runner, runs
+from edge_server.simulation.experiments import cells, comparison, runner, runs
 from edge_server.simulation.experiments.findings import NOTHING, Findings, Table, spread, without_empty
 from edge_server.simulation.experiments.league_scores import (
     ABOVE,
@@ -31,7 +31,7 @@ from edge_server.simulation.experiments.sizes import tier_sizes
 
 
 def find_league(
-    plan: cells.Plan, out: Path, *, simulate: one_run.Simulate, progress: runner.Progress, parallel: int = 1
+    plan: cells.Plan, out: Path, *, simulate: cells.Simulate, progress: runner.Progress, parallel: int = 1
 ) -> Findings:
     outcome = runner.run_all(plan, out, simulate=simulate, progress=progress, parallel=parallel)
     found = runs.findings_of(plan, outcome, out)
@@ -39,7 +39,7 @@ def find_league(
         outcome.done,
         average_rounds=plan.experiment.average_rounds,
         average_share=plan.experiment.average_share,
-        clients=lambda ended: client_accuracies(ended.run.config, one_run.run_path(ended.run, out)),
+        clients=lambda ended: client_accuracies(ended.run.config, cells.run_path(ended.run, out)),
     )
     reference = plan.experiment.reference
     failures: dict[tuple[str, str], list[str]] = {}
@@ -60,7 +60,7 @@ def find_league(
     )
 
 
-def _place(ended: one_run.EndedRun) -> tuple[str, str]:
+def _place(ended: cells.EndedRun) -> tuple[str, str]:
     return ended.run.cell.row, ended.run.cell.column
 
 

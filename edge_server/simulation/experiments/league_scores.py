@@ -27,7 +27,7 @@ from edge_server.observability.dashboard.grad_cam_process import tier_model
 from edge_server.observability.figures import ACCURACY, leading_metric, tested_figures
 from edge_server.observability.report.measures import averaging_window, first_reached
 from edge_server.simulation import inputs, population
-from edge_server.simulation.experiments.one_run import EndedRun
+from edge_server.simulation.experiments.cells import EndedRun
 from edge_server.storage.records import RoundRecord
 from edge_server.strategy.aggregation.updates import is_statistic
 from schemas.tensors.files import FileGroups

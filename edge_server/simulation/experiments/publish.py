@@ -21,7 +21,7 @@ from edge_server.observability.report.document import (
 )
 from edge_server.observability.report.html_page import html_page
 from edge_server.observability.report.markdown import markdown_page
-from edge_server.simulation.experiments import cells, one_run
+from edge_server.simulation.experiments import cells
 from edge_server.simulation.experiments.ended_runs import NAME as ENDED_RUNS
 from edge_server.simulation.experiments.ended_runs import pack_runs
 from edge_server.simulation.experiments.findings import Findings, Table, csv_text, markdown_table
@@ -107,7 +107,7 @@ def _facts(plan: cells.Plan, out: Path, made: Provenance) -> tuple[tuple[str, st
 
 def _begun(plan: cells.Plan, out: Path, made: Provenance) -> str:
     """The date on which the first run began, in this call or an earlier one."""
-    runs = (contents.read_provenance(one_run.run_path(run, out)) for run in plan.runs)
+    runs = (contents.read_provenance(cells.run_path(run, out)) for run in plan.runs)
     return min([made.date, *(run.date for run in runs if run is not None)])
 
 

@@ -18,7 +18,7 @@ from edge_client.system.process_memory import keep_freed_memory
 from edge_server.coordinator.launch import stopped_by_signals
 from edge_server.coordinator.worker_processes import end_with_parent, ending, spawn_context
 from edge_server.observability.snapshot import Snapshot, Watcher
-from edge_server.simulation.experiments import cells, one_run
+from edge_server.simulation.experiments import cells
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +29,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def run_in_processes(
     runs: Sequence[cells.CellRun],
     out: Path,
-    simulate: one_run.Simulate,
+    simulate: cells.Simulate,
     count: int,
     *,
     at_work: Callable[[int, float], None] = lambda busy, share: None,
-) -> Iterator[one_run.EndedRun]:
+) -> Iterator[cells.EndedRun]:
     """The runs as they end, `count` at once; a process that dies fails its run alone.
 
     `at_work` is called with the number of running ones and the sum of their done shares (0 to 1 each), every
@@ -71,7 +71,7 @@ class _Worker:
 class _Pool:
     """The processes, each begun for the first run that finds no idle one, and used again."""
 
-    def __init__(self, out: Path, simulate: one_run.Simulate) -> None:
+    def __init__(self, out: Path, simulate: cells.Simulate) -> None:
         self._out, self._simulate = out, simulate
         self._context = spawn_context()
         # Without a lock: a signal handler sets it, and a process may be killed while it reads.
@@ -98,7 +98,7 @@ class _Pool:
         with contextlib.suppress(OSError):
             worker.connection.send(run)
 
-    def wait(self) -> list[one_run.EndedRun]:
+    def wait(self) -> list[cells.EndedRun]:
         """Wait a second for runs that end; those that were stopped before they began are left out."""
         ready = set(wait([worker.connection for worker in self.busy], SHOW_EVERY_S))
         ended = [self._read_ended(worker) for worker in self.busy if worker.connection in ready]
@@ -133,7 +133,7 @@ class _Pool:
         self._workers.append(_Worker(process, ours, share))
         return self._workers[-1]
 
-    def _read_ended(self, worker: _Worker) -> one_run.EndedRun | None:
+    def _read_ended(self, worker: _Worker) -> cells.EndedRun | None:
         """The run that the worker has ended, or died in; None if it did not begin."""
         run, worker.run = worker.run, None
         assert run is not None
@@ -144,13 +144,13 @@ class _Pool:
             self._workers.remove(worker)
             killed = worker.process.exitcode == -signal.SIGKILL
             remedy = ": use fewer with --parallel N" if killed else ""
-            return one_run.EndedRun(run, failure=f"its process {ending(worker.process.exitcode)}{remedy}")
+            return cells.EndedRun(run, failure=f"its process {ending(worker.process.exitcode)}{remedy}")
         if failure is None:
             return None
         return (
-            one_run.EndedRun(run, failure=failure)
+            cells.EndedRun(run, failure=failure)
             if failure
-            else one_run.read_run(run, one_run.run_path(run, self._out))
+            else cells.read_run(run, cells.run_path(run, self._out))
         )
 
 
@@ -170,7 +170,7 @@ class _Stopping:
 
 
 def _work(
-    connection: Connection, simulate: one_run.Simulate, out: Path, stop: Any, share: Any, level: int
+    connection: Connection, simulate: cells.Simulate, out: Path, stop: Any, share: Any, level: int
 ) -> None:
     """Run what the parent sends, until it closes the connection.
 
@@ -190,10 +190,10 @@ def _work(
             connection.send(None if stop.value else _failure(run, out, simulate, _Stopping(stop, share)))
 
 
-def _failure(run: cells.CellRun, out: Path, simulate: one_run.Simulate, watcher: _Stopping) -> str:
+def _failure(run: cells.CellRun, out: Path, simulate: cells.Simulate, watcher: _Stopping) -> str:
     """Why the run failed; "" if it did not. What a user's own code raises fails this run alone."""
     try:
-        return one_run.do_run(run, out, simulate, watcher, alone=False).failure
+        return cells.do_run(run, out, simulate, watcher, alone=False).failure
     except Exception as error:
         log.exception("%s failed", run.folder)
         return f"{type(error).__name__}: {error}"
@@ -223,7 +223,7 @@ class Progress(Protocol):
 class EndedRuns:
     """The ended runs in the plan's order; `interrupted` if the user stopped the others."""
 
-    done: tuple[one_run.EndedRun, ...]
+    done: tuple[cells.EndedRun, ...]
     interrupted: bool = False
 
 
@@ -231,7 +231,7 @@ def run_all(
     plan: cells.Plan,
     out: Path,
     *,
-    simulate: one_run.Simulate,
+    simulate: cells.Simulate,
     progress: Progress,
     parallel: int = 1,
     clock: Callable[[], float] = time.monotonic,
@@ -242,45 +242,45 @@ def run_all(
     same results. Raises `ConfigError` before the first run if `out` contains runs with other settings.
     """
     for run in plan.runs:
-        one_run.check_settings(run, out)
+        cells.check_settings(run, out)
     if parallel > 1:
         return _run_parallel(plan, out, simulate, progress, parallel, clock)
-    left = {run.folder for run in plan.runs if one_run.kept_run(run, out) is None}
-    done: list[one_run.EndedRun] = []
+    left = {run.folder for run in plan.runs if cells.kept_run(run, out) is None}
+    done: list[cells.EndedRun] = []
     spent: list[float] = []
     for number, run in enumerate(plan.runs, start=1):
         began = clock()
         watcher = progress.begin(number, len(plan.runs), run)
-        kept = one_run.kept_run(run, out)
+        kept = cells.kept_run(run, out)
         try:
-            ended = kept or one_run.do_run(run, out, simulate, watcher)
+            ended = kept or cells.do_run(run, out, simulate, watcher)
         except KeyboardInterrupt:
             return EndedRuns(tuple(done), interrupted=True)
-        if ended.summary is not None and ended.summary.outcome == one_run.INTERRUPTED:
+        if ended.summary is not None and ended.summary.outcome == cells.INTERRUPTED:
             return EndedRuns(tuple(done), interrupted=True)
         done.append(ended)
         if kept is None:
             spent.append(clock() - began)
             left.discard(run.folder)
         guess = len(left) * sum(spent) / len(spent) if spent else None
-        progress.end(number, run, text=one_run.result_text(ended, kept is not None), left_s=guess)
+        progress.end(number, run, text=cells.result_text(ended, kept is not None), left_s=guess)
     return EndedRuns(tuple(done))
 
 
 def _run_parallel(
     plan: cells.Plan,
     out: Path,
-    simulate: one_run.Simulate,
+    simulate: cells.Simulate,
     progress: Progress,
     count: int,
     clock: Callable[[], float],
 ) -> EndedRuns:
     numbers = {run.folder: number for number, run in enumerate(plan.runs, start=1)}
-    done: dict[str, one_run.EndedRun] = {}
+    done: dict[str, cells.EndedRun] = {}
     for run in plan.runs:
-        if (kept := one_run.kept_run(run, out)) is not None:
+        if (kept := cells.kept_run(run, out)) is not None:
             done[run.folder] = kept
-            progress.end(numbers[run.folder], run, text=one_run.result_text(kept, True), left_s=None)
+            progress.end(numbers[run.folder], run, text=cells.result_text(kept, True), left_s=None)
     missing = [run for run in plan.runs if run.folder not in done]
     began, earlier = clock(), len(done)
 
@@ -295,10 +295,10 @@ def _run_parallel(
     with contextlib.suppress(KeyboardInterrupt):
         ended_runs = run_in_processes(missing, out, simulate, count, at_work=at_work)
         for ended in ended_runs:
-            if ended.summary is not None and ended.summary.outcome == one_run.INTERRUPTED:
+            if ended.summary is not None and ended.summary.outcome == cells.INTERRUPTED:
                 continue
             done[ended.run.folder] = ended
-            text = one_run.result_text(ended, False)
+            text = cells.result_text(ended, False)
             progress.end(numbers[ended.run.folder], ended.run, text=text, left_s=left_s())
     ordered = tuple(done[run.folder] for run in plan.runs if run.folder in done)
     return EndedRuns(ordered, interrupted=len(ordered) < len(plan.runs))

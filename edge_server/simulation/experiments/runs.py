@@ -11,10 +11,9 @@ from edge_server.observability.figures import ACCURACY, leading_metric
 from edge_server.observability.report.charts import Chart, Series
 from edge_server.observability.report.figure_tables import number, percent
 from edge_server.observability.report.parallel_axes import ParallelAxes
-from edge_server.simulation.experiments.cells import Plan
+from edge_server.simulation.experiments.cells import EndedRun, Plan, Simulate
 from edge_server.simulation.experiments.comparison import Result, comparison_tables, details, records, results
 from edge_server.simulation.experiments.findings import Findings, Spread, csv_text, spread
-from edge_server.simulation.experiments.one_run import EndedRun, Simulate
 from edge_server.simulation.experiments.runner import EndedRuns, Progress, run_all
 from edge_server.simulation.experiments.sizes import mean_parameters
 from edge_server.storage.records import RoundRecord

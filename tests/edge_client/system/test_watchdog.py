@@ -20,7 +20,7 @@ from edge_client.inference.service.predictor import Predictor
 from edge_client.system.watchdog import Watchdog, watchdog_of
 from edge_client.transport.broker_link import parse_address
 from edge_server.config.load import load_config
-from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import assemble
 from edge_server.coordinator.server import Server
 from edge_server.storage.run_folder import RunFolder
 from schemas.values import CapabilityProfile

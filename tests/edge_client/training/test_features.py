@@ -9,9 +9,8 @@ from edge_client.data.dataset import LabelledData
 from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
 from edge_client.pruning.surgery import arrays_of
-from edge_client.training.evaluation import evaluate
+from edge_client.training.evaluation import Features, evaluate, features_of, split_for, why_whole
 from edge_client.training.feature_cache import FeatureCache
-from edge_client.training.features import Features, features_of, split_for, why_whole
 from edge_client.training.loop import train
 from edge_client.training.objectives.registry import OBJECTIVES
 from edge_client.training.results import TrainingResult

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge_server.config.config import Config
-from edge_server.config.load import load_config
-from edge_server.config.recipe_files import read_recipe, recipe_names
+from edge_server.config.load import load_config, read_recipe, recipe_names
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.strategy.components import make_strategy
 from schemas.errors import ConfigError

@@ -8,8 +8,8 @@ import pytest
 
 from edge_client.models.registry import InputRecord
 from edge_server.config.config import Config
-from edge_server.config.inputs import OF_IMAGENET, describe_inputs, describe_unscaled, with_inputs
 from edge_server.config.load import load_config
+from edge_server.config.test_data import OF_IMAGENET, describe_inputs, describe_unscaled, with_inputs
 from edge_server.coordinator import evaluation
 from edge_server.simulation.inputs import training_data
 from schemas.errors import ConfigError

@@ -15,7 +15,7 @@ from edge_client.data.local import LocalData
 from edge_client.inference.onnx_model import load_model
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import assemble
 from edge_server.coordinator.evaluation import Testing as ServerData
 from edge_server.rounds.events import PlanRound
 from edge_server.rounds.state import RoundRules

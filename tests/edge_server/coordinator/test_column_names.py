@@ -16,7 +16,7 @@ from edge_client.data.sources import load_source
 from edge_client.inference.onnx_model import load_model
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import assemble
 from edge_server.coordinator.evaluation import Testing as ServerData
 from edge_server.coordinator.initial_model import find_initial_model
 from edge_server.coordinator.scaling import scaling_of, write_results

@@ -9,8 +9,7 @@ import pytest
 
 from edge_client.inference.export import graph_export
 from edge_server.config.load import load_config
-from edge_server.coordinator.assembly import assemble
-from edge_server.coordinator.coordinator import Coordinator
+from edge_server.coordinator.coordinator import Coordinator, assemble
 from edge_server.coordinator.model_process import Drawn, GraphJob, ModelProcess, ProcessLost
 from edge_server.storage.run_folder import RunFolder
 from tests.edge_server.simulation.small import run

@@ -12,13 +12,11 @@ import pytest
 from edge_server.cli.main import main
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.coordinator.assembly import assemble
-from edge_server.coordinator.coordinator import Coordinator
+from edge_server.coordinator.coordinator import Coordinator, assemble
 from edge_server.coordinator.initial_model import InitialModel, find_initial_model
 from edge_server.releases.registry.describe import describe_run
 from edge_server.releases.registry.register import enter_run
-from edge_server.releases.registry.registry import Registry
-from edge_server.releases.registry.version import Version
+from edge_server.releases.registry.registry import Registry, Version
 from edge_server.simulation.simulator import simulate
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError

@@ -10,12 +10,12 @@ import torch
 from edge_client.models.build import build_model
 from edge_client.models.registry import InputRecord
 from edge_server.config.config import Config
-from edge_server.config.inputs import OF_IMAGENET
 from edge_server.config.load import differences, load_config
+from edge_server.config.test_data import OF_IMAGENET
 from edge_server.coordinator import known_inputs
 from edge_server.coordinator.initial_model import find_initial_model
 from edge_server.coordinator.known_inputs import with_known_inputs
-from edge_server.coordinator.pretrained.file_inputs import inputs_of_file
+from edge_server.coordinator.pretrained.sources import inputs_of_file
 from edge_server.simulation.inputs import as_simulated
 from edge_server.simulation.simulator import simulate
 from edge_server.storage.run_folder import RunFolder

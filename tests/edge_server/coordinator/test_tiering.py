@@ -10,8 +10,7 @@ import pytest
 from edge_client.agent.session.events import WorkDone, WorkFailed
 from edge_client.agent.worker import Worker
 from edge_client.training.cost_model import network_cost
-from edge_server.coordinator.assembly import assemble
-from edge_server.coordinator.coordinator import Coordinator
+from edge_server.coordinator.coordinator import Coordinator, assemble
 from edge_server.rounds.events import Note, RecordStrike
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import Status

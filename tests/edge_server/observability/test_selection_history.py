@@ -7,7 +7,7 @@ import pytest
 
 from edge_server.cli.main import EDGE_SERVER
 from edge_server.config.load import load_config
-from edge_server.observability.selection_history import read_selection_history
+from edge_server.observability.device_totals import read_selection_history
 from edge_server.rounds.events import Assignment
 from edge_server.storage.journal import AggregatedUpdate, Journal
 from edge_server.storage.records import RoundRecord

@@ -14,8 +14,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.training.choice import make_trainer
 from edge_client.training.trainer import Trainer
 from edge_server.simulation import simulator
-from edge_server.simulation.client_work import ClientWork, WorkSetup
-from edge_server.simulation.engine import ClientJob, Engine, Outcome
+from edge_server.simulation.client_work import ClientJob, ClientWork, Engine, Outcome, WorkSetup
 from schemas.values import TrainerName
 
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from edge_server.simulation import simulator
-from edge_server.simulation.client_work import WorkSetup
+from edge_server.simulation.client_work import ClientJob, Outcome, WorkSetup
 from edge_server.simulation.device import DeviceEdge
-from edge_server.simulation.engine import ClientJob, Outcome
 from edge_server.storage.records import Summary
 from schemas.messages import Update, decode_message, encode_message
 from schemas.values import TrainingMetrics

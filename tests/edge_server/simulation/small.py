@@ -11,8 +11,7 @@ import numpy as np
 
 from edge_server.config.load import load_config
 from edge_server.observability.snapshot import Snapshot
-from edge_server.simulation.client_work import WorkSetup
-from edge_server.simulation.engine import Engine
+from edge_server.simulation.client_work import Engine, WorkSetup
 from edge_server.simulation.simulator import simulate
 from edge_server.storage.records import Summary
 from tests.edge_server.simulation.in_process import InProcess, in_process

@@ -11,9 +11,8 @@ from safetensors.numpy import load
 
 from edge_client.training.cohort.training import CohortTraining
 from edge_server.config.load import load_config
-from edge_server.simulation.client_work import ClientWork
+from edge_server.simulation.client_work import ClientJob, ClientWork, CohortWorkers, Outcome
 from edge_server.simulation.cohorts import CohortEngine, cohort_kind, with_cohort_size
-from edge_server.simulation.engine import ClientJob, CohortWorkers, Outcome
 from edge_server.simulation.inputs import training_data
 from edge_server.simulation.population import make_population
 from schemas.errors import ConfigError

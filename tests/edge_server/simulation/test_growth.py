@@ -8,7 +8,7 @@ import pytest
 from edge_client.data.drift import DriftResult, ExampleRecord
 from edge_client.data.drift_alarm import DriftAlarm
 from edge_client.data.local import LocalData
-from edge_server.simulation.growth import Counts, Growth, arrival_times, counts_at, in_order, next_arrival
+from edge_server.simulation.population import Counts, Growth, arrival_times, counts_at, in_order, next_arrival
 from schemas.errors import ConfigError
 from schemas.values import DriftFinding
 from tests.edge_server.simulation.small import StopAfter, history, run

@@ -14,8 +14,7 @@ import torch
 
 from edge_client.data.sources import load_source
 from edge_server.config.run_sections import ENGINE_NAMES, SimulationSettings
-from edge_server.simulation.client_work import WorkSetup
-from edge_server.simulation.engine import ClientJob, EngineError
+from edge_server.simulation.client_work import ClientJob, EngineError, WorkSetup
 from edge_server.simulation.engines import ENGINES, prepare_engine
 from edge_server.simulation.local_engine import LocalEngine, OwnProcessEngine
 from edge_server.simulation.population import DataShares, SharedData

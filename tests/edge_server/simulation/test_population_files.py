@@ -11,8 +11,7 @@ from edge_client.data.sources import load_source
 from edge_client.training.feature_cache import digest_examples
 from edge_server.config.load import load_config
 from edge_server.simulation import population
-from edge_server.simulation.growth import Counts
-from edge_server.simulation.population import make_population, share_data
+from edge_server.simulation.population import Counts, make_population, share_data
 
 
 @pytest.mark.parametrize("block_bytes", [population.BLOCK_BYTES, 100])

@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import assemble
 from edge_server.rounds.events import EndRun
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Status

@@ -18,8 +18,7 @@ from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS
 from edge_server.strategy.planning import plan
 from edge_server.strategy.pruning.pruners import PRUNERS, Evidence
 from edge_server.strategy.selection.policies import RATIOS as RATIO_POLICIES
-from edge_server.strategy.selection.policies import SELECTIONS
-from edge_server.strategy.selection.schedules import SCHEDULES
+from edge_server.strategy.selection.policies import SCHEDULES, SELECTIONS
 from edge_server.strategy.weighting.interface import Need
 from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.strategy import Component, StrategySpec

@@ -13,7 +13,7 @@ import numpy as np
 
 from edge_client.data.dataset import LabelledData
 from edge_server.config.run_sections import FirewallSettings
-from edge_server.coordinator.validation.magnitudes import magnitude_of
+from edge_server.coordinator.validation.consistency import magnitude_of
 from edge_server.coordinator.validation.norms import MODEL, NormBound, norms_of
 from edge_server.strategy.aggregation.updates import is_statistic
 from schemas.submodel import ChannelMap, ParameterLayout

@@ -13,8 +13,7 @@ from edge_client.models.build import build_model
 from edge_client.training.evaluation import logits
 from edge_client.training.trainer import Trained, Trainer, TrainingJob
 from edge_server.config.load import load_config
-from edge_server.simulation.client_work import ClientWork, WorkSetup
-from edge_server.simulation.engine import ClientJob, Outcome
+from edge_server.simulation.client_work import ClientJob, ClientWork, Outcome, WorkSetup
 from schemas.messages import TrainTask, Update, decode_message, decode_task, encode_message
 from schemas.tensors.files import FileGroups
 from schemas.values import ModelSpec, TrainerName

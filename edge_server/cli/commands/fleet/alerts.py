@@ -12,8 +12,7 @@ from edge_client.system.plain_text import print_json, print_result, print_table,
 from edge_server.cli.commands.fleet import serve, users
 
 if TYPE_CHECKING:
-    from edge_server.fleet.alerts.alert import Acknowledgement, Alert, Silence
-    from edge_server.fleet.alerts.rules import Key
+    from edge_server.fleet.alerts.alert import Acknowledgement, Alert, Key, Silence
     from edge_server.fleet.alerts.store import AlertStore, Waiting
 
 EXAMPLES = """\

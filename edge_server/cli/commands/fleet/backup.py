@@ -14,7 +14,7 @@ from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
 from schemas.errors import format_count
 
 if TYPE_CHECKING:
-    from edge_server.fleet.backup.chain import Chain
+    from edge_server.fleet.backup.archive import Chain
     from edge_server.fleet.backup.manifest import BackupManifest
     from edge_server.fleet.backup.sealing import Sealer
     from edge_server.fleet.backup.sources import Sources
@@ -77,8 +77,7 @@ def register(verbs: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from edge_server.fleet.backup.archive import ArchiveReader
-    from edge_server.fleet.backup.chain import Chain
+    from edge_server.fleet.backup.archive import ArchiveReader, Chain
     from schemas.errors import ConfigError
 
     shown = args.list or args.verify

@@ -181,7 +181,7 @@ def add_export(verbs: Subparsers) -> None:
 def export(args: argparse.Namespace) -> int:
     from edge_client.security.identity.private_files import write_private
     from edge_server.config.units import counted_text
-    from edge_server.storage.inventory.export import csv_text, document
+    from edge_server.storage.inventory.fleet_file import csv_text, document
     from schemas.selectors import parse_where
 
     if str(args.file) != "-" and args.file.suffix.lower() not in (".csv", ".json"):

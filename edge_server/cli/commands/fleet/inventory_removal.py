@@ -165,7 +165,7 @@ def add_replace(verbs: Subparsers) -> None:
 
 def replace(args: argparse.Namespace) -> int:
     """Give NEW the labels and the note of OLD, revoke OLD, and remember whose place NEW has taken."""
-    from edge_server.security.identity.device_names import check_device_name
+    from edge_server.security.identity.fleet_enrolment import check_device_name
 
     check_device_name(args.new)
     with inventory_options.open_inventory(args) as service:

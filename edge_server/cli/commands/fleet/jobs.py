@@ -92,7 +92,7 @@ def _what(job: "Job") -> str:
 
 
 def _clock(at: float | None, job: "Job") -> str:
-    from edge_server.fleet.queue.schedule import clock_text
+    from edge_server.fleet.queue.job import clock_text
 
     return clock_text(at, job.schedule)
 

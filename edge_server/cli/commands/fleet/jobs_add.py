@@ -117,8 +117,8 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _when(job: "Job") -> str:
+    from edge_server.fleet.queue.job import clock_text
     from edge_server.fleet.queue.overview import next_at
-    from edge_server.fleet.queue.schedule import clock_text
 
     if job.schedule is None:
         return "it starts as soon as it is its turn"
@@ -127,9 +127,8 @@ def _when(job: "Job") -> str:
 
 def _job(args: argparse.Namespace, folder: "ServiceFolder", *, who: str, now: float) -> "Job":
     """The checked job; raises `ConfigError`."""
-    from edge_server.fleet.queue.job import RUN
+    from edge_server.fleet.queue.job import RUN, parse_schedule
     from edge_server.fleet.queue.job_actions import ACTIONS
-    from edge_server.fleet.queue.schedule import parse_schedule
     from edge_server.fleet.settings.service import load_service_settings
 
     if args.action not in ACTIONS:

@@ -44,7 +44,7 @@ def register(verbs: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from edge_server.fleet.backup.chain import Chain
+    from edge_server.fleet.backup.archive import Chain
     from edge_server.fleet.backup.restoring import check_target, restore_backup, sealer_of
 
     check_target(args.to)

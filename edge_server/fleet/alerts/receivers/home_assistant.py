@@ -8,9 +8,8 @@ from collections.abc import Callable, Collection, Sequence
 
 from edge_server.config.object_store import identifier
 from edge_server.config.units import clean
-from edge_server.fleet.alerts.alert import Alert, Notification
+from edge_server.fleet.alerts.alert import Alert, Key, Notification
 from edge_server.fleet.alerts.delivery import Deliver
-from edge_server.fleet.alerts.rules import Key
 from edge_server.fleet.settings.alerts import HomeAssistantReceiver
 from schemas.topics import ROOT
 

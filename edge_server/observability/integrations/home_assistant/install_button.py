@@ -11,9 +11,8 @@ from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.open import begin_for_devices, offered_files, rollout_lock, wanted_version
 from edge_server.releases.rollout.progress import target_line
-from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.service import Interrupted, RolloutService
-from edge_server.releases.rollout.state import Rollout, RolloutPhase
+from edge_server.releases.rollout.state import Rollout, RolloutPhase, RolloutRules
 from edge_server.releases.rollout.target import TargetStatus
 from schemas.errors import EdgeError
 from schemas.messages.rollout import TrialTerms

@@ -7,8 +7,7 @@ import pytest
 from edge_server.cli.main import main
 from edge_server.config.checks.combinations import problems
 from edge_server.config.config import Config
-from edge_server.config.load import check_config, load_config
-from edge_server.config.recipe_files import read_recipe, recipe_names
+from edge_server.config.load import check_config, load_config, read_recipe, recipe_names
 from edge_server.config.test_data import merge_tables
 from edge_server.strategy.aggregation.combiners import COMBINERS
 from edge_server.strategy.aggregation.transforms import TRANSFORMS

@@ -2,8 +2,7 @@
 
 import pytest
 
-from edge_server.config.load import load_config
-from edge_server.config.recipe_files import recipe_names
+from edge_server.config.load import load_config, recipe_names
 from schemas.errors import ConfigError
 
 ON = ("privacy.mechanism=gaussian",)

@@ -5,8 +5,7 @@ import pytest
 from edge_server.cli.main import main
 from edge_server.config.checks.combinations import problems
 from edge_server.config.config import Config
-from edge_server.config.load import load_config
-from edge_server.config.recipe_files import read_recipe
+from edge_server.config.load import load_config, read_recipe
 from edge_server.config.test_data import merge_tables
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.tasks.masking import masking_terms

@@ -3,8 +3,7 @@
 from deploy.docs.generator.components import components_page
 from edge_server.cli.main import main
 from edge_server.config.checks.trust import trusted_components, warnings
-from edge_server.config.load import load_config
-from edge_server.config.recipe_files import recipe_names
+from edge_server.config.load import load_config, recipe_names
 from edge_server.strategy.aggregation.combiners import COMBINERS
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.weighting.registry import WEIGHTINGS

@@ -18,7 +18,7 @@ from edge_client.compression.quantization import Int8
 from edge_client.pruning.index_sets import LazySlice
 from edge_client.pruning.slicing import extract
 from edge_client.storage.blob_store import BlobStore
-from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import assemble
 from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.rounds.broadcast.pacing import add_follower, begin, plan_broadcast
 from edge_server.rounds.events import PlanRound

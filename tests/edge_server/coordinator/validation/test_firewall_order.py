@@ -16,7 +16,7 @@ from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.transport.broker_link import Arrived, LinkUp, parse_address
 from edge_server.config.load import load_config
 from edge_server.config.run_sections import FirewallSettings
-from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import assemble
 from edge_server.coordinator.server import Server
 from edge_server.coordinator.validation.harm_review import UpdateHistory
 from edge_server.coordinator.validation.round_review import Canary

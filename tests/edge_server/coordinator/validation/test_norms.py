@@ -5,7 +5,7 @@ import pytest
 
 from edge_client.compression.decoding import SCALES, Decoded
 from edge_server.config.run_sections import FirewallSettings
-from edge_server.coordinator.validation.magnitudes import magnitude_of, magnitudes_of
+from edge_server.coordinator.validation.consistency import magnitude_of, magnitudes_of
 from edge_server.coordinator.validation.norms import STATISTICS, NormBound, norms_of
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, ParameterLayout

@@ -6,7 +6,7 @@ import pytest
 from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_server.config.load import load_config
 from edge_server.config.run_sections import FirewallSettings
-from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import assemble
 from edge_server.coordinator.validation.harm_review import MAX_DIGESTS, Replays, UpdateHistory
 from edge_server.coordinator.validation.round_review import Canary
 from edge_server.storage.journal_reader import ExaminedUpdate

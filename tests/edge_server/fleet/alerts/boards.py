@@ -1,7 +1,7 @@
 """Devices, rules and alerts for the tests."""
 
+from edge_server.fleet.alerts.alert import evaluate, gather
 from edge_server.fleet.alerts.machine import Alerts, Plan, Step, step
-from edge_server.fleet.alerts.rules import evaluate, gather
 from edge_server.fleet.settings.alert_kinds import Incident, Rule
 from edge_server.storage.inventory.records import InventoryDevice
 from schemas.selectors import parse_where

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edge_server.fleet.alerts.rules import evaluate, gather
+from edge_server.fleet.alerts.alert import evaluate, gather
 from edge_server.fleet.settings.alert_kinds import Incident, IncidentKind
 from schemas.values import BoardState, DriftFinding
 from tests.edge_server.fleet.alerts.boards import FEDERATION, HOUR, board, make_rule

@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from edge_server.fleet.backup.chain import Chain
+from edge_server.fleet.backup.archive import Chain
 from edge_server.fleet.backup.making import MadeBackup, make_backup
 from edge_server.fleet.backup.restoring import restore_backup
 from edge_server.fleet.backup.sealing import Sealer

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge_server.coordinator.run_start import lock_folder
-from edge_server.fleet.backup.chain import Chain
+from edge_server.fleet.backup.archive import Chain
 from edge_server.fleet.backup.making import make_backup
 from edge_server.fleet.backup.manifest import BackupManifest
 from edge_server.fleet.backup.sealing import Sealer

@@ -8,8 +8,7 @@ from typing import BinaryIO
 import pytest
 
 from edge_server.fleet.backup import making, restoring
-from edge_server.fleet.backup.archive import owner_file
-from edge_server.fleet.backup.chain import Chain
+from edge_server.fleet.backup.archive import Chain, owner_file
 from tests.edge_server.fleet.backup.small_service import SmallService, tree
 from tests.forked import start_forked
 

@@ -12,7 +12,7 @@ import pytest
 
 from edge_server.fleet.backup import archive as archives
 from edge_server.fleet.backup import restoring
-from edge_server.fleet.backup.chain import Chain
+from edge_server.fleet.backup.archive import Chain
 from schemas.errors import ConfigError
 from tests.edge_server.fleet.backup.small_service import SmallService
 

@@ -15,8 +15,7 @@ from edge_server.fleet.queue.job import Job, JobRun, RunPhase
 from edge_server.fleet.queue.journal import JobJournal
 from edge_server.fleet.queue.state import QueueRules
 from edge_server.fleet.settings.service import ServedFederation, ServiceSettings
-from edge_server.releases.registry.registry import Registry
-from edge_server.releases.registry.version import Version
+from edge_server.releases.registry.registry import Registry, Version
 from edge_server.storage import audit_log
 from tests.edge_server.fleet.page.service_pages import Stage, staged
 from tests.edge_server.fleet.people.people import NOW, fast_passwords

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from edge_server.fleet.part import ServiceContext
 from edge_server.fleet.queue import journal
+from edge_server.fleet.queue.job import Every
 from edge_server.fleet.queue.jobs_part import JobProcesses, JobsPart
 from edge_server.fleet.queue.journal import JobJournal
-from edge_server.fleet.queue.schedule import Every
 from edge_server.fleet.queue.state import StartRun
 from edge_server.fleet.settings.service import ServiceSettings
 from edge_server.storage.inventory.inventory import Inventory

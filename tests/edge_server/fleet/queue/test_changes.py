@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from edge_server.fleet.queue.changes import add_job, pause_job, remove_job, start_job, stop_job
-from edge_server.fleet.queue.job import Wanted
+from edge_server.fleet.queue.job import Every, Wanted
 from edge_server.fleet.queue.journal import JobJournal
 from edge_server.fleet.queue.log_reader import find_log, read_log
 from edge_server.fleet.queue.overview import JobOverview, read_overviews
-from edge_server.fleet.queue.schedule import Every
 from edge_server.fleet.queue.state import Queue
 from edge_server.storage import audit_log
 from edge_server.storage.inventory.inventory import Inventory

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.fleet.queue.job import RunPhase, Wanted
+from edge_server.fleet.queue.job import Cron, Every, RunPhase, Wanted
 from edge_server.fleet.queue.journal import JobJournal
-from edge_server.fleet.queue.schedule import Cron, Every
 from schemas.errors import ConfigError
 from tests.edge_server.fleet.queue.jobs import NOW, Driver, job
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from edge_server.fleet.queue.job import RunPhase, Wanted
-from edge_server.fleet.queue.schedule import Every
+from edge_server.fleet.queue.job import Every, RunPhase, Wanted
 from edge_server.fleet.queue.state import Closing, EndRun, KillRun, RunEnded, SuspendRun
 from tests.edge_server.fleet.queue.jobs import NOW, Driver, devices, job
 

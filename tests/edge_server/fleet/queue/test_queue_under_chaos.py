@@ -6,8 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from edge_server.fleet.queue.job import Job, Wanted
-from edge_server.fleet.queue.schedule import Every
+from edge_server.fleet.queue.job import Every, Job, Wanted
 from edge_server.fleet.queue.state import StartRun
 from edge_server.fleet.queue.turns import NO_DEVICES
 from tests.edge_server.fleet.queue.jobs import Driver, devices, job

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from edge_server.fleet.queue.schedule import At, Cron, Every, next_time, parse_at, parse_cron, parse_every
+from edge_server.fleet.queue.job import At, Cron, Every, next_time, parse_at, parse_cron, parse_every
 from schemas.errors import ConfigError
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -3,7 +3,7 @@
 import os
 import shutil
 
-from edge_server.observability.durations import Durations
+from edge_server.observability.counters import Durations
 from edge_server.observability.snapshot import DeviceView, Snapshot, Workload
 from edge_server.storage.records import Rejected
 from tests.edge_server.observability.terminal.shown import record, snapshot

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("prometheus_client")
 
 from edge_server.cli.main import EDGE_SERVER
-from edge_server.observability.durations import Durations, PhaseClock
+from edge_server.observability.counters import Durations, PhaseClock
 from edge_server.observability.prometheus.address import Listen, parse_listen
 from edge_server.observability.prometheus.cli_option import metrics_watcher
 from edge_server.observability.prometheus.collector import RunCollector, run_registry

@@ -8,7 +8,7 @@ from typing import Any
 from edge_client.transport.broker_link import Confirmed, parse_address
 from edge_client.transport.mqtt_client import Link
 from edge_server.coordinator.jobs import JobDone, Jobs
-from edge_server.observability.durations import Durations
+from edge_server.observability.counters import Durations
 from edge_server.rounds.events import PlanRound, RoundPlanned
 
 

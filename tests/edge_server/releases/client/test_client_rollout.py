@@ -14,9 +14,8 @@ from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.machine import stop_rollout
 from edge_server.releases.rollout.open import begin_or_continue, reopen, with_labels
 from edge_server.releases.rollout.progress import Progress, summary
-from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.service import RolloutService
-from edge_server.releases.rollout.state import Rollout, RolloutPhase
+from edge_server.releases.rollout.state import Rollout, RolloutPhase, RolloutRules
 from edge_server.releases.rollout.target import TargetStatus
 from edge_server.security.signing_key import load_or_make_signing_key
 from edge_server.storage.service_folder import ServiceFolder

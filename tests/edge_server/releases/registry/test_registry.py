@@ -13,8 +13,7 @@ from edge_client.security.trusted_key import check_model, read_trusted_key
 from edge_server.releases.registry.card import model_card
 from edge_server.releases.registry.difference import differences, weight_distance
 from edge_server.releases.registry.register import default_registry, enter_run, try_enter_run
-from edge_server.releases.registry.registry import Registry
-from edge_server.releases.registry.version import TierModel
+from edge_server.releases.registry.registry import Registry, TierModel
 from edge_server.security.manifest_signer import open_manifest_signer
 from edge_server.storage.journal import AggregatedUpdate, Journal
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary

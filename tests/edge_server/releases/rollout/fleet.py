@@ -7,12 +7,12 @@ from typing import Any
 
 from edge_server.releases.rollout.groups import MODELS
 from edge_server.releases.rollout.machine import step
-from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import (
     Connected,
     Event,
     MessageReceived,
     Rollout,
+    RolloutRules,
     SendChunks,
     Tick,
     TierFile,

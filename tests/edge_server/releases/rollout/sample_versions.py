@@ -8,8 +8,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from edge_client.data.sources import load_source
-from edge_server.releases.registry.registry import Registry
-from edge_server.releases.registry.version import TierModel, Version
+from edge_server.releases.registry.registry import Registry, TierModel, Version
 from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.security.signing_key import Signer, load_or_make_signing_key
 from schemas.security.manifest import decode_manifest, manifest_path

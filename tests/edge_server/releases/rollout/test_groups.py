@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_server.releases.rollout.groups import groups_of, missing_tiers
-from edge_server.releases.rollout.rules import RolloutRules, is_size
+from edge_server.releases.rollout.state import RolloutRules, is_size
 
 FLEET = {f"pi-{number}": 1 + number % 5 for number in range(100)}
 

@@ -29,8 +29,7 @@ from edge_server.releases.rollout import machine as server_machine
 from edge_server.releases.rollout import state as server_events
 from edge_server.releases.rollout.groups import MODELS
 from edge_server.releases.rollout.journal import RolloutJournal
-from edge_server.releases.rollout.rules import RolloutRules
-from edge_server.releases.rollout.state import Rollout, RolloutPhase
+from edge_server.releases.rollout.state import Rollout, RolloutPhase, RolloutRules
 from schemas.messages import ModelOffer, ModelWithdrawal
 from schemas.messages.rollout import Stage, TrialTerms
 from schemas.tensors.chunks import CHUNK_BYTES, Chunk

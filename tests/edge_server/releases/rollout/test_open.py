@@ -19,8 +19,7 @@ from edge_server.releases.rollout.open import (
     wanted_version,
 )
 from edge_server.releases.rollout.progress import Progress, summary
-from edge_server.releases.rollout.rules import RolloutRules
-from edge_server.releases.rollout.state import RolloutPhase, Withdrawn
+from edge_server.releases.rollout.state import RolloutPhase, RolloutRules, Withdrawn
 from edge_server.releases.rollout.target import TargetStatus
 from schemas.base import is_name
 from schemas.errors import ConfigError

@@ -10,13 +10,11 @@ from edge_server.observability.dashboard.access import access_of
 from edge_server.observability.dashboard.app import make_app
 from edge_server.observability.dashboard.feed import Feed
 from edge_server.releases.registry.register import default_registry, enter_run
-from edge_server.releases.registry.registry import Registry
-from edge_server.releases.registry.version import Version
+from edge_server.releases.registry.registry import Registry, Version
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.open import begin_or_resume, offered_files
-from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.run_events import RolloutEvents, run_of
-from edge_server.releases.rollout.state import Rollout, RolloutPhase
+from edge_server.releases.rollout.state import Rollout, RolloutPhase, RolloutRules
 from edge_server.releases.rollout.target import Target, TargetStatus
 from edge_server.storage.event_list.file import read_events
 from tests.edge_server.observability.dashboard.test_reading_only import state_of

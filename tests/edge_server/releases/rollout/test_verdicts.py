@@ -3,7 +3,7 @@
 import pytest
 
 from edge_server.releases.rollout.groups import GroupStanding, GroupVerdict, judge
-from edge_server.releases.rollout.rules import RolloutRules
+from edge_server.releases.rollout.state import RolloutRules
 
 STRICT, LENIENT = RolloutRules(success=0.95), RolloutRules(success=0.5, error=0.3)
 

@@ -8,8 +8,12 @@ from edge_client.pruning.slicing import expand, expected_shapes
 from edge_client.security.secure_aggregation import masked_figures, masks, protocol
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_server.security.secure_aggregation import protocol as machine
-from edge_server.security.secure_aggregation.protocol import MaskAgreement
-from edge_server.security.secure_aggregation.unmasking import OpenedSecrets, mean_over_survivors, unmasked_sum
+from edge_server.security.secure_aggregation.protocol import (
+    MaskAgreement,
+    OpenedSecrets,
+    mean_over_survivors,
+    unmasked_sum,
+)
 from schemas.messages import TrainTask, decode_message, encode_message
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.strategy import TrainingPlan

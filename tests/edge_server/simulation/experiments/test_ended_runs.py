@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.simulation.experiments.cells import Plan
+from edge_server.simulation.experiments.cells import Plan, kept_run
 from edge_server.simulation.experiments.ended_runs import NAME, pack_runs, take_runs
-from edge_server.simulation.experiments.one_run import kept_run
 from edge_server.simulation.experiments.runner import run_all
 from schemas.errors import ConfigError
 from tests.edge_server.simulation.experiments.made_up import Quiet, Simulated, plan

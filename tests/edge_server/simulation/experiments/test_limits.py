@@ -2,9 +2,8 @@
 
 import pytest
 
-from edge_server.simulation.experiments.cells import Cell, CellRun, RunSelection
+from edge_server.simulation.experiments.cells import Cell, CellRun, EndedRun, RunSelection
 from edge_server.simulation.experiments.compare import checked_plan, named_experiment
-from edge_server.simulation.experiments.one_run import EndedRun
 from edge_server.simulation.experiments.runs import comparison_limits, is_uniform
 from tests.edge_server.simulation.experiments.made_up import record
 

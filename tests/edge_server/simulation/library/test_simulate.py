@@ -17,7 +17,7 @@ from torch import nn
 import edge_server
 from edge_server.config.load import load_config
 from edge_server.observability.snapshot import WatcherGroup
-from edge_server.simulation.engine import ClientJob, EngineError, Outcome
+from edge_server.simulation.client_work import ClientJob, EngineError, Outcome
 from edge_server.simulation.simulator import simulate as run_simulation
 from tests.edge_server.simulation.in_process import InProcess, in_process
 from tests.edge_server.simulation.library.small import SMALL, X, Y

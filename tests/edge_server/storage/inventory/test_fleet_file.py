@@ -8,8 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edge_server.storage.inventory.export import csv_text, document
-from edge_server.storage.inventory.fleet_file import FleetRow, read_fleet_file
+from edge_server.storage.inventory.fleet_file import FleetRow, csv_text, document, read_fleet_file
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.inventory.records import InventoryDevice
 from schemas.errors import ConfigError

@@ -6,7 +6,7 @@ import pytest
 from edge_server.config.load import load_config
 from edge_server.strategy.components import make_component, make_strategy
 from edge_server.strategy.planning import plan
-from edge_server.strategy.selection.schedules import SCHEDULES, intervals, random_intervals, step_up
+from edge_server.strategy.selection.policies import SCHEDULES, intervals, random_intervals, step_up
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from tests.edge_server.strategy.network import CLIENTS, NETWORK, state

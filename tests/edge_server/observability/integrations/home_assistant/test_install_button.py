@@ -25,8 +25,7 @@ from edge_server.releases.rollout.groups import MODELS
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.machine import step
 from edge_server.releases.rollout.open import begin_or_resume, offered_files
-from edge_server.releases.rollout.rules import RolloutRules
-from edge_server.releases.rollout.state import Connected, MessageReceived, Rollout, RolloutPhase
+from edge_server.releases.rollout.state import Connected, MessageReceived, Rollout, RolloutPhase, RolloutRules
 from edge_server.releases.rollout.target import TargetStatus
 from schemas.messages import ModelReport
 from schemas.messages.rollout import Cause, Stage
