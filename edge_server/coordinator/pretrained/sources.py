@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from edge_client.inference.export.metadata import read_preprocessing
 from edge_client.models.registry import InputRecord
 from edge_server.coordinator.pretrained import files, libraries
 from edge_server.coordinator.pretrained.files import WeightFile, check_size
@@ -51,8 +52,7 @@ def _read_export(path: Path) -> InputRecord | None:
     except DecodeError:
         return None
     metadata = {entry.key: entry.value for entry in properties}
-    about = Preprocessing.model_validate_json(metadata["preprocessing"])
-    return record_of(about, tuple(json.loads(metadata["input.shape"])))
+    return record_of(read_preprocessing(metadata), tuple(json.loads(metadata["input.shape"])))
 
 
 def _read_beside(path: Path) -> InputRecord | None:
