@@ -65,7 +65,7 @@ class DeviceTraining:
         own = task.model_copy(update={"spec": spec, "personal": None})
         return Pruned(own, in_sub_model(received, spec, self.channel_map), scores)
 
-    def shared(self, task: TrainTask, received: Groups, kept: Groups) -> TrainingRequest:
+    def train_shared(self, task: TrainTask, received: Groups, kept: Groups) -> TrainingRequest:
         """The training of the model that the device shares with the federation."""
         return self._request(task, received, kept)
 
@@ -304,7 +304,7 @@ def _between(first: Arrays, second: Arrays, share: float) -> Arrays:
 def _train_personal(task: TrainTask, training: DeviceTraining, received: Groups) -> Arrays:
     """The received arrays after the task's training; raises `TrainingGivenUp` if it takes too long."""
     patient = replace(training, on_epoch=_Patience(training, task))
-    changes = patient.shared(task, received, {}).answer().delta
+    changes = patient.train_shared(task, received, {}).answer().delta
     # Read before models are compared, which changes what these are computed from.
     return {name: np.asarray(array) for name, array in add_changes(received["model"], changes).items()}
 

@@ -77,7 +77,7 @@ def _train_shared(pruned: Pruned, training: DeviceTraining) -> Work[Update]:
     task, context, channel_map = pruned.task, training.context, training.channel_map
     kept = update_coordinates.in_sub_model(_previous(task, context), task.spec, channel_map)
     received = update_coordinates.with_own(pruned.received, kept, task.own)
-    trained = yield training.shared(task, received, kept)
+    trained = yield training.train_shared(task, received, kept)
     # The update is computed from the weights and the received file while it is written, to save memory.
     answer = update_coordinates.Answer(task, channel_map, {**trained.groups, **pruned.scores})
     previous = _previous(task, context)

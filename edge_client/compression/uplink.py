@@ -42,7 +42,9 @@ def encode_answer(
     chain, groups = make_chain(task.uplink), answer.groups(delta)
     unsent = {RESIDUAL: previous.get(RESIDUAL, {})}
     before = in_sub_model(unsent, answer.spec, channel_map)[RESIDUAL]
-    held = {name: pair for name, pair in (factors or {}).items() if name in task.factored & {*groups[MODEL]}}
+    held = {
+        name: pair for name, pair in (factors or {}).items() if name in task.factor_names & {*groups[MODEL]}
+    }
     whole = GatheredArrays({name: (groups[MODEL], name) for name in groups[MODEL] if name not in held})
     encoded = chain.encode(whole if held else groups[MODEL], task.training.seed, before)
     waiting = {name: before[name] for name in before if name not in encoded.residual}

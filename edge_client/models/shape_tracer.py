@@ -189,15 +189,15 @@ class ShapeAttribute(ShapeProxy, Attribute):
 
     @property
     def node(self) -> fx.Node:  # type: ignore[override]
-        node: fx.Node = self._made.node
+        node: fx.Node = self._result.node
         return node
 
     @property
     def value(self) -> Any:
-        return self._made.value
+        return self._result.value
 
     @cached_property
-    def _made(self) -> Any:
+    def _result(self) -> Any:
         return self.tracer.create_proxy("call_function", getattr, (self.root, self.attr), {})
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

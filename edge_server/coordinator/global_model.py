@@ -16,14 +16,7 @@ from edge_client.models import fixed_state, frozen_values
 from edge_client.models.frozen_part import find_split
 from edge_client.pruning import slicing, surgery
 from edge_client.pruning.surgery import borrow_arrays
-from edge_client.training.evaluation import (
-    Features,
-    evaluate,
-    evaluate_outputs,
-    feature_outputs,
-    features_of,
-    logits,
-)
+from edge_client.training import evaluation
 from edge_client.training.feature_cache import FeatureCache
 from edge_client.training.results import Evaluation
 from edge_client.training.shared_forward import Cut, evaluate_sub_models
@@ -45,7 +38,7 @@ class _Prepared:
     module: nn.Module
     data: LabelledData
     still: Arrays
-    features: Features | None
+    features: evaluation.Features | None
 
     def fits(self, data: LabelledData, arrays: Arrays) -> bool:
         return self.data is data and all(
@@ -87,7 +80,7 @@ class SplitTests:
             for name, tensor in fixed_state.distinct(fixed_state.sent_tensors(prepared.module)).items():
                 if name not in self._still:
                     tensor.copy_(torch.from_numpy(np.array(arrays[name])))
-        return feature_outputs(prepared.features)
+        return evaluation.feature_outputs(prepared.features)
 
     def _prepare(self, arrays: Arrays, data: LabelledData, module: nn.Module) -> _Prepared:
         still = {name: np.asarray(arrays[name]) for name in arrays if name in self._still}
@@ -98,7 +91,7 @@ class SplitTests:
         try:
             split = find_split(module, own.keys(), self._input_shape)
             if 4 * split.width * len(data) <= MAX_BYTES:
-                (features,), _ = features_of(split, (data,), FeatureCache(), "")
+                (features,), _ = evaluation.features_of(split, (data,), FeatureCache(), "")
         except frozen_values.NoSplit as reason:
             log.info("frozen layers run in every test: %s", reason)
         return _Prepared(module, data, still, features)
@@ -159,15 +152,15 @@ class GlobalModel:
         """Loss and figures of a sub-model; `inputs` are those of `data`, if they were made before."""
         outputs = self._outputs_by_features(params, spec, data)
         if outputs is not None:
-            return evaluate_outputs(outputs, data, np.zeros(0, np.float32))
-        return evaluate(self.sub_model(params, spec), data, inputs=inputs)
+            return evaluation.evaluate_outputs(outputs, data, np.zeros(0, np.float32))
+        return evaluation.evaluate(self.sub_model(params, spec), data, inputs=inputs)
 
     def outputs(self, params: Arrays, data: LabelledData, inputs: Inputs) -> Tensor:
         """The full model's outputs [N, classes] for the data with these inputs, N at least 1."""
         outputs = self._outputs_by_features(params, SubModelSpec(), data)
         if outputs is not None:
             return outputs
-        return torch.from_numpy(logits(self.sub_model(params, SubModelSpec()), inputs))
+        return torch.from_numpy(evaluation.logits(self.sub_model(params, SubModelSpec()), inputs))
 
     def _outputs_by_features(self, params: Arrays, spec: SubModelSpec, data: LabelledData) -> Tensor | None:
         """The outputs if what no device trains comes first in the network; it then sees the data once."""

@@ -24,16 +24,9 @@ from edge_server.coordinator.worker_processes import (
     start_fork_server,
     worker_context,
 )
-from edge_server.simulation.client_work import (
-    ClientJob,
-    ClientWork,
-    CohortWorkers,
-    EngineError,
-    Outcome,
-    WorkSetup,
-)
+from edge_server.simulation import client_work
 
-JobFuture = Future[tuple[Outcome, ...]]
+JobFuture = Future[tuple[client_work.Outcome, ...]]
 
 PRELOADED = [
     "edge_client.agent.task_runner",
@@ -43,10 +36,10 @@ PRELOADED = [
 ]  # Modules that the fork server imports for all workers; recording a training step imports the last one
 
 
-class LocalEngine(CohortWorkers[JobFuture]):
+class LocalEngine(client_work.CohortWorkers[JobFuture]):
     """A pool of worker processes, each ready after its first job."""
 
-    def __init__(self, setup: WorkSetup, *, workers: int) -> None:
+    def __init__(self, setup: client_work.WorkSetup, *, workers: int) -> None:
         context = worker_context(PRELOADED)
         self._over: Any = context.Value("b", 0)
         self.pool = ProcessPoolExecutor(
@@ -55,10 +48,10 @@ class LocalEngine(CohortWorkers[JobFuture]):
         # A broken pool forgets its processes, which can tell how they have ended.
         self.processes: dict[int, BaseProcess] = {}
 
-    def submit(self, job: ClientJob) -> JobFuture:
+    def submit(self, job: client_work.ClientJob) -> JobFuture:
         return self.submit_together((job,))
 
-    def submit_together(self, jobs: Sequence[ClientJob]) -> JobFuture:
+    def submit_together(self, jobs: Sequence[client_work.ClientJob]) -> JobFuture:
         try:
             handle = self.pool.submit(_work, tuple(jobs))
             self.processes.update(self.pool._processes)
@@ -66,11 +59,11 @@ class LocalEngine(CohortWorkers[JobFuture]):
         except BrokenProcessPool as error:
             raise self._broken() from error
 
-    def result(self, handle: JobFuture, *, timeout_s: float) -> Outcome | None:
+    def result(self, handle: JobFuture, *, timeout_s: float) -> client_work.Outcome | None:
         outcomes = self.results(handle, timeout_s=timeout_s)
         return None if outcomes is None else outcomes[0]
 
-    def results(self, handle: JobFuture, *, timeout_s: float) -> tuple[Outcome, ...] | None:
+    def results(self, handle: JobFuture, *, timeout_s: float) -> tuple[client_work.Outcome, ...] | None:
         try:
             return handle.result(timeout=timeout_s)
         except NotYet:
@@ -78,7 +71,7 @@ class LocalEngine(CohortWorkers[JobFuture]):
         except BrokenProcessPool as error:
             raise self._broken() from error
         except CancelledError as error:
-            raise EngineError("the outcome of a cancelled job was requested") from error
+            raise client_work.EngineError("the outcome of a cancelled job was requested") from error
 
     def cancel(self, handle: JobFuture) -> None:
         """Drop a job that has not begun; the outcome of a running one is ignored."""
@@ -92,13 +85,13 @@ class LocalEngine(CohortWorkers[JobFuture]):
         self._over.value = 1
         self.pool.shutdown(wait=True, cancel_futures=True)
 
-    def _broken(self) -> EngineError:
+    def _broken(self) -> client_work.EngineError:
         """The error that says how the process ended that has broken the pool; the pool ended the others."""
         self.pool.shutdown(wait=True)
         codes = [process.exitcode for process in self.processes.values()]
         code = next((code for code in codes if code not in (None, -signal.SIGTERM)), -signal.SIGTERM)
         remedy = ": use fewer with workers=N" if code == -signal.SIGKILL else ""
-        return EngineError(f"a worker process {ending(code)}{remedy}")
+        return client_work.EngineError(f"a worker process {ending(code)}{remedy}")
 
 
 def warm_up() -> None:
@@ -106,11 +99,11 @@ def warm_up() -> None:
     start_fork_server(worker_context(PRELOADED))
 
 
-_setup: WorkSetup
+_setup: client_work.WorkSetup
 _run_over: "Synchronized[int]"
 
 
-def _begin(setup: WorkSetup, over: "Synchronized[int]") -> None:
+def _begin(setup: client_work.WorkSetup, over: "Synchronized[int]") -> None:
     """Set up a worker process, which ignores Ctrl-C: only the parent handles it."""
     global _setup, _run_over
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -121,47 +114,47 @@ def _begin(setup: WorkSetup, over: "Synchronized[int]") -> None:
 
 
 @cache
-def _bench() -> ClientWork:
+def _bench() -> client_work.ClientWork:
     """Made for the first job, so that the job's future raises what this raises."""
-    return ClientWork(_setup)
+    return client_work.ClientWork(_setup)
 
 
-def _work(jobs: tuple[ClientJob, ...]) -> tuple[Outcome, ...]:
+def _work(jobs: tuple[client_work.ClientJob, ...]) -> tuple[client_work.Outcome, ...]:
     return do_jobs(_bench(), jobs, lambda: bool(_run_over.value))
 
 
 def do_jobs(
-    bench: ClientWork, jobs: Sequence[ClientJob], should_stop: Callable[[], bool]
-) -> tuple[Outcome, ...]:
+    bench: client_work.ClientWork, jobs: Sequence[client_work.ClientJob], should_stop: Callable[[], bool]
+) -> tuple[client_work.Outcome, ...]:
     """Do a job, or several in one go."""
     if len(jobs) == 1:
         return (bench.do(jobs[0], should_stop),)
     return bench.do_together(jobs, should_stop)
 
 
-Jobs = Sequence[ClientJob]
+Jobs = Sequence[client_work.ClientJob]
 
 
-class OwnProcessEngine(CohortWorkers[Jobs]):
+class OwnProcessEngine(client_work.CohortWorkers[Jobs]):
     """Does one job at a time, or one cohort, with torch in one thread, as a worker process would."""
 
-    def __init__(self, setup: WorkSetup) -> None:
+    def __init__(self, setup: client_work.WorkSetup) -> None:
         self._stopping = False
         with single_thread():
-            self._bench = ClientWork(setup)
+            self._bench = client_work.ClientWork(setup)
 
-    def submit(self, job: ClientJob) -> Jobs:
+    def submit(self, job: client_work.ClientJob) -> Jobs:
         return (job,)
 
     def submit_together(self, jobs: Jobs) -> Jobs:
         """The jobs are their own handle."""
         return jobs
 
-    def result(self, handle: Jobs, *, timeout_s: float) -> Outcome | None:
+    def result(self, handle: Jobs, *, timeout_s: float) -> client_work.Outcome | None:
         outcomes = self.results(handle, timeout_s=timeout_s)
         return None if outcomes is None else outcomes[0]
 
-    def results(self, handle: Jobs, *, timeout_s: float) -> tuple[Outcome, ...] | None:
+    def results(self, handle: Jobs, *, timeout_s: float) -> tuple[client_work.Outcome, ...] | None:
         """Do the jobs, however long they take; None if `stop` was called meanwhile."""
         with single_thread():
             outcomes = do_jobs(self._bench, handle, lambda: self._stopping)

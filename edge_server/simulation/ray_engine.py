@@ -28,15 +28,7 @@ from ray.exceptions import RayError
 
 from edge_client.storage.atomic_files import write_synced
 from edge_client.storage.blob_store import BlobStore
-from edge_server.simulation.client_work import (
-    ClientJob,
-    ClientWork,
-    Engine,
-    EngineError,
-    Outcome,
-    WorkSetup,
-    private_state,
-)
+from edge_server.simulation import client_work
 from edge_server.simulation.population import SharedData
 from schemas.errors import ConfigError
 from schemas.messages import decode_task
@@ -54,21 +46,21 @@ Reference = Any  # An object in Ray's store
 class RemoteOutcome:
     """The outcome of a job, and the files that it has written."""
 
-    outcome: Outcome
+    outcome: client_work.Outcome
     files: Files
 
 
 class TravellingWork:
     """The jobs of one worker process, in a folder of its own below `parent`; no file outlives a job."""
 
-    def __init__(self, setup: WorkSetup, parent: str | None = None) -> None:
+    def __init__(self, setup: client_work.WorkSetup, parent: str | None = None) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="edge-worker-", dir=parent))
         self._parts = (self._root / "blobs", self._root / "clients")
         blobs, clients = self._parts
-        self._work = ClientWork(replace(setup, blobs=blobs, clients=clients))
+        self._work = client_work.ClientWork(replace(setup, blobs=blobs, clients=clients))
         shutil.rmtree(self._root)
 
-    def do(self, job: ClientJob, brought: Files) -> RemoteOutcome:
+    def do(self, job: client_work.ClientJob, brought: Files) -> RemoteOutcome:
         """Write the files brought, do the job, read the new files, and remove all of them."""
         self._root.mkdir(mode=0o700)
         try:
@@ -95,7 +87,11 @@ _bench: TravellingWork | None = None
 
 
 def work(
-    setup: WorkSetup, parent: str | None, job: ClientJob, names: tuple[str, ...], *contents: Bytes
+    setup: client_work.WorkSetup,
+    parent: str | None,
+    job: client_work.ClientJob,
+    names: tuple[str, ...],
+    *contents: Bytes,
 ) -> RemoteOutcome:
     global _bench
     if _bench is None:
@@ -159,15 +155,15 @@ def _init(**options: Any) -> None:
 class RayJob:
     """A submitted job and, once it has ended, its outcome."""
 
-    job: ClientJob
-    outcome: Outcome | None = None
+    job: client_work.ClientJob
+    outcome: client_work.Outcome | None = None
     dropped: bool = False
 
 
-class RayEngine(Engine[RayJob]):
+class RayEngine(client_work.Engine[RayJob]):
     """Runs one task per worker; other jobs wait here, so that Ray need not hold their files."""
 
-    def __init__(self, setup: WorkSetup, cluster: Cluster) -> None:
+    def __init__(self, setup: client_work.WorkSetup, cluster: Cluster) -> None:
         self._setup, self._cluster = setup, cluster
         self._waiting: deque[RayJob] = deque()
         self._running: dict[Reference, RayJob] = {}
@@ -181,16 +177,16 @@ class RayEngine(Engine[RayJob]):
             cluster.leave()
             raise
 
-    def submit(self, job: ClientJob) -> RayJob:
+    def submit(self, job: client_work.ClientJob) -> RayJob:
         handle = RayJob(job)
         self._waiting.append(handle)
         self._launch()
         return handle
 
-    def result(self, handle: RayJob, *, timeout_s: float) -> Outcome | None:
+    def result(self, handle: RayJob, *, timeout_s: float) -> client_work.Outcome | None:
         """Wait for a job, and collect others that end meanwhile; `EngineError` if Ray could not do one."""
         if handle.dropped:
-            raise EngineError("the outcome of a cancelled job was requested")
+            raise client_work.EngineError("the outcome of a cancelled job was requested")
         until = time.monotonic() + timeout_s
         while handle.outcome is None:
             if not self._collect(max(0.0, until - time.monotonic())):
@@ -221,13 +217,13 @@ class RayEngine(Engine[RayJob]):
             )
             self._running[task] = handle
 
-    def _files(self, job: ClientJob) -> dict[str, Any]:
+    def _files(self, job: client_work.ClientJob) -> dict[str, Any]:
         """The job's files: blobs of the store, and the device's private state."""
         task = decode_task(job.task)
         digests = [ref.digest for ref in task.blobs.values()]
         files: dict[str, Any] = {f"blobs/{digest}": self._blobs.get(digest, task.round) for digest in digests}
         clients = self._setup.clients
-        kept = private_state(clients, job.device).find_file(task.run, task.round)
+        kept = client_work.private_state(clients, job.device).find_file(task.run, task.round)
         if kept is not None:
             files[f"clients/{kept.relative_to(clients).as_posix()}"] = read_bytes(kept)
         return files
@@ -242,13 +238,13 @@ class RayEngine(Engine[RayJob]):
         self._launch()
         return bool(ended)
 
-    def _outcome(self, job: ClientJob, task: Reference) -> Outcome:
+    def _outcome(self, job: client_work.ClientJob, task: Reference) -> client_work.Outcome:
         try:
             done: RemoteOutcome = ray.get(task)
         except RayError as error:
             # Ray's message contains a whole traceback.
             reason = str(error).strip().rpartition("\n")[2]
-            raise EngineError(f"Ray could not do the work of {job.device}: {reason}") from error
+            raise client_work.EngineError(f"Ray could not do the work of {job.device}: {reason}") from error
         self._write(done.files)
         return done.outcome
 
@@ -277,7 +273,7 @@ class RoundBlobs:
         return self._now[digest]
 
 
-def _needs(setup: WorkSetup, workers: int) -> dict[str, float]:
+def _needs(setup: client_work.WorkSetup, workers: int) -> dict[str, float]:
     if setup.accelerator == "cpu":
         return {"num_cpus": 1}
     gpus = int(ray.cluster_resources().get("GPU", 0))

@@ -175,7 +175,7 @@ class TrainTask(TaskBase):
     provenance: Annotated[Mapping[str, values.Text], BeforeValidator(lambda _: {})] = {}
 
     @property
-    def factored(self) -> frozenset[str]:
+    def factor_names(self) -> frozenset[str]:
         """The arrays that the update holds as factors.
 
         Masks are added to whole arrays, and channels that a device chooses after its training are cut from

@@ -9,24 +9,9 @@ from typing import ClassVar, Self
 
 from edge_client.agent.client_update.installer import ReleaseInstaller
 from edge_client.agent.client_update.slots import ClientSlots
+from edge_client.agent.offers import trial as offers
 from edge_client.agent.offers.machine import finish, object_to
 from edge_client.agent.offers.runtime import OfferRuntime
-from edge_client.agent.offers.trial import (
-    ROLLED_BACK,
-    SWITCHED,
-    Command,
-    Objection,
-    Restart,
-    Restored,
-    RolledBack,
-    Switch,
-    Switched,
-    SwitchFailed,
-    Trial,
-    TrialState,
-    Work,
-    Worked,
-)
 from edge_client.agent.settings import AgentSettings
 from edge_client.security.trusted_key import TrustedKey, check_release
 from edge_client.storage.blob_store import BlobStore
@@ -37,10 +22,10 @@ from schemas.messages import ClientOffer, ClientReport, ClientWithdrawal, Messag
 from schemas.messages.client_update import UpdateCause, UpdateStage
 from schemas.security.client_release import board_fit, misfit
 
-Step = tuple["ReleaseState", Sequence[Command]]
+Step = tuple["ReleaseState", Sequence[offers.Command]]
 
 
-class ReleaseTrial(Trial):
+class ReleaseTrial(offers.Trial):
     """An offered release and its stage. A former version ignores newer fields.
 
     `slot` and `former` are the environments of the release and before it, once it was switched to. The
@@ -66,7 +51,7 @@ class ReleaseTrial(Trial):
 
 
 @dataclass(frozen=True)
-class ReleaseState(TrialState):
+class ReleaseState(offers.TrialState):
     """The trial of a release. `version`: that of this process's package.
 
     `watched_s` are the seconds of earlier connections of this process; `since` is when it was last connected
@@ -82,7 +67,7 @@ class ReleaseState(TrialState):
     def is_undecided(self) -> bool:
         """Whether a switch is under way, which an offer of another release must not disturb."""
         trial = self.trial
-        return trial is not None and (trial.going_back or trial.is_ready or trial.stage == SWITCHED)
+        return trial is not None and (trial.going_back or trial.is_ready or trial.stage == offers.SWITCHED)
 
     def with_link(self, now: float, *, connected: bool) -> Self:
         """Only connected time counts as watched."""
@@ -91,7 +76,7 @@ class ReleaseState(TrialState):
         passed = now - self.since if self.connected else 0.0
         return replace(self, connected=connected, watched_s=self.watched_s + passed, since=now)
 
-    def with_restored(self, event: Restored, now: float) -> Self:
+    def with_restored(self, event: offers.Restored, now: float) -> Self:
         """A process of the former version finds that the trial has ended, unless it shall still switch."""
         restored = replace(super().with_restored(event, now), watched_s=0.0, since=now)
         trial = restored.trial
@@ -99,10 +84,10 @@ class ReleaseState(TrialState):
         if trial.is_final or event.runs_it or not restored.is_undecided:
             return restored
         if trial.going_back:
-            return restored.with_trial(trial.at(ROLLED_BACK, going_back=False))
+            return restored.with_trial(trial.at(offers.ROLLED_BACK, going_back=False))
         superseded = UpdateCause.SUPERSEDED, "another environment was put in its place"
-        end = event.back or (superseded if trial.stage == SWITCHED else None)
-        return restored if end is None else restored.with_trial(trial.with_end(ROLLED_BACK, end))
+        end = event.back or (superseded if trial.stage == offers.SWITCHED else None)
+        return restored if end is None else restored.with_trial(trial.with_end(offers.ROLLED_BACK, end))
 
     def make_trial(self, offer: ClientOffer) -> ReleaseTrial:
         return ReleaseTrial(offer=offer)
@@ -112,11 +97,11 @@ class ReleaseState(TrialState):
 
     def watch(self, now: float) -> Step:
         """The release runs with the next start, if not in this process."""
-        return self, [] if self.runs_it else [Restart()]
+        return self, [] if self.runs_it else [offers.Restart()]
 
     def resume_watch(self, now: float) -> Step:
         """Switch again, which notes what a process that ended too early has left out."""
-        return self, [Switch(self._trial)]
+        return self, [offers.Switch(self._trial)]
 
     def look(self, now: float) -> Step:
         """Keep a release that was connected for long enough; go back from one that does not connect."""
@@ -166,7 +151,7 @@ class ReleaseInstallation:
 
     noun, max_wait_s = "client release", 600.0
     failure: StrEnum = UpdateCause.NOT_INSTALLED
-    trial_type: type[Trial] = ReleaseTrial
+    trial_type: type[offers.Trial] = ReleaseTrial
 
     def __init__(
         self, slots: ClientSlots, installer: ReleaseInstaller, key: TrustedKey | None, version: str
@@ -175,7 +160,7 @@ class ReleaseInstallation:
         self._key, self._version, self._next_sign = key, version, 0.0
 
     # --- before the switch ---
-    def object_to(self, offer: ClientOffer) -> Objection | None:
+    def object_to(self, offer: ClientOffer) -> offers.Objection | None:
         return objection_to(offer, self._key, self._slots)
 
     def find_in_use(self) -> str | None:
@@ -183,12 +168,12 @@ class ReleaseInstallation:
         running = self._slots.release(self._slots.running())
         return None if running is None else running.digest
 
-    def restore(self, trial: ReleaseTrial) -> Restored:
+    def restore(self, trial: ReleaseTrial) -> offers.Restored:
         blob = trial.offer.blob
         runs_it = self.find_in_use() == blob.digest
-        return Restored(trial, self.store.present(blob), runs_it, self._why_back(trial.offer.rollout))
+        return offers.Restored(trial, self.store.present(blob), runs_it, self._why_back(trial.offer.rollout))
 
-    def _why_back(self, rollout: str) -> Objection | None:
+    def _why_back(self, rollout: str) -> offers.Objection | None:
         """Why the launcher has gone back from the release, if it has."""
         trial = self._slots.trial()
         back = trial.get("back") if trial is not None and trial.get("rollout") == rollout else None
@@ -198,17 +183,17 @@ class ReleaseInstallation:
         cause = UpdateCause(cause) if cause in set(UpdateCause) else UpdateCause.CRASHES
         return cause, str(back.get("detail", ""))
 
-    def do(self, work: Work) -> Worked:
+    def do(self, work: offers.Work) -> offers.Worked:
         """Install the archive into the spare slot, or try what is there."""
         offer = work.offer
         assert isinstance(offer, ClientOffer)
         if work.goal == UpdateStage.CHECKED:
-            return Worked(work, objection=self._installer.check(offer))
+            return offers.Worked(work, objection=self._installer.check(offer))
         issued_at = 0 if offer.manifest is None else offer.manifest.manifest.issued_at
         objection = self._installer.install(offer, self.store.blob_path(offer.blob.digest), issued_at)
-        return Worked(work, objection=objection)
+        return offers.Worked(work, objection=objection)
 
-    def switch(self, trial: ReleaseTrial) -> Switched | SwitchFailed:
+    def switch(self, trial: ReleaseTrial) -> offers.Switched | offers.SwitchFailed:
         """Let the next start be one of the release; repeating this changes nothing."""
         offer, slot = trial.offer, self._slots.running()
         try:
@@ -218,20 +203,20 @@ class ReleaseInstallation:
                     raise OSError(f"{slot} does not hold the whole release")
             self._slots.begin_trial(slot, {"rollout": offer.rollout, "version": offer.version}, offer.terms)
         except OSError as error:
-            return SwitchFailed((UpdateCause.NOT_INSTALLED, f"it cannot be switched to: {error}"))
+            return offers.SwitchFailed((UpdateCause.NOT_INSTALLED, f"it cannot be switched to: {error}"))
         noted = self._slots.trial()
-        return Switched({"slot": slot, "former": "" if noted is None else str(noted["former"])})
+        return offers.Switched({"slot": slot, "former": "" if noted is None else str(noted["former"])})
 
     # --- after it ---
-    def go_back(self, trial: ReleaseTrial) -> RolledBack:
+    def go_back(self, trial: ReleaseTrial) -> offers.RolledBack:
         """Let the next start be one of the former environment."""
         try:
             changed = self._slots.go_back(trial.slot, trial.former, trial.cause or "", trial.detail)
         except OSError as error:
-            return RolledBack(f"the former version cannot be put back: {error}")
+            return offers.RolledBack(f"the former version cannot be put back: {error}")
         if changed or self._slots.current() == trial.former:
-            return RolledBack(restarts=self.find_in_use() == trial.offer.blob.digest)
-        return RolledBack("there is no former version to go back to: this one stays in use")
+            return offers.RolledBack(restarts=self.find_in_use() == trial.offer.blob.digest)
+        return offers.RolledBack("there is no former version to go back to: this one stays in use")
 
     def answer(self, withdrawal: ClientWithdrawal) -> ClientReport:
         """A release of an earlier rollout stays as it is."""
@@ -262,7 +247,7 @@ class ReleaseInstallation:
         self._installer.stop()
 
 
-def objection_to(offer: ClientOffer, key: TrustedKey | None, slots: ClientSlots) -> Objection | None:
+def objection_to(offer: ClientOffer, key: TrustedKey | None, slots: ClientSlots) -> offers.Objection | None:
     """The objection to an offer; the fetched bytes must have the digest that is signed."""
     if key is None:
         return UpdateCause.UNTRUSTED, "this device trusts no key: set `trust` in client.toml to signing.pub"
@@ -283,7 +268,7 @@ def objection_to(offer: ClientOffer, key: TrustedKey | None, slots: ClientSlots)
     return _no_room(offer, slots)
 
 
-def _no_room(offer: ClientOffer, slots: ClientSlots) -> Objection | None:
+def _no_room(offer: ClientOffer, slots: ClientSlots) -> offers.Objection | None:
     """Room for the archive, its wheels, and the environment that they make."""
     needed = 2 * offer.blob.size + int((1 + COMPILED_SHARE) * offer.installed_bytes) + PIP_BYTES
     free = slots.free_bytes()

@@ -11,52 +11,26 @@ from dataclasses import replace
 from typing import TypeVar
 
 from edge_client.agent.offers import download
-from edge_client.agent.offers.trial import (
-    FETCHED,
-    KEPT,
-    OFFERED,
-    REFUSED,
-    ROLLED_BACK,
-    SWITCHED,
-    CleanUp,
-    Command,
-    Event,
-    FileEvent,
-    Objection,
-    Offered,
-    Restart,
-    Restored,
-    RollBack,
-    RolledBack,
-    Switch,
-    Switched,
-    SwitchFailed,
-    Trial,
-    TrialState,
-    Withdrawal,
-    Withdrawn,
-    Work,
-    Worked,
-)
+from edge_client.agent.offers import trial as offers
 from edge_client.agent.session import events
 
-State = TypeVar("State", bound=TrialState)
-Step = tuple[State, Sequence[Command]]
+State = TypeVar("State", bound=offers.TrialState)
+Step = tuple[State, Sequence[offers.Command]]
 MAX_RESTARTS = 3  # A trial is given up after more restarts than this
 
 
-def step(state: State, event: Event, now: float) -> Step[State]:
+def step(state: State, event: offers.Event, now: float) -> Step[State]:
     """Apply one event; raises `PeerError` for a chunk that does not fit (the state is unchanged)."""
     match event:
         case events.Connected():
             return download.resume(state.with_link(now, connected=True), now)
         case events.Disconnected():
             return state.with_link(now, connected=False), []
-        case Offered():
+        case offers.Offered():
             return _on_offer(state, event, now)
-        case Restored():
+        case offers.Restored():
             return _on_restored(state, event, now)
-        case Withdrawn(message):
+        case offers.Withdrawn(message):
             return _on_withdrawal(state, message)
         case events.Tick():
             return _on_tick(state, now)
@@ -67,7 +41,7 @@ def step(state: State, event: Event, now: float) -> Step[State]:
 
 
 # --- the offer ---
-def _on_offer(state: State, event: Offered, now: float) -> Step[State]:
+def _on_offer(state: State, event: offers.Offered, now: float) -> Step[State]:
     """Begin a trial; answer a repeated offer with its stage."""
     offer, previous = event.offer, state.trial
     if previous is not None and previous.offer.rollout == offer.rollout:
@@ -79,58 +53,58 @@ def _on_offer(state: State, event: Offered, now: float) -> Step[State]:
     if event.objection is not None:
         return _refuse(begun, trial, event.objection)
     if event.in_use == offer.blob.digest:
-        return finish(begun.with_trial(trial.at(KEPT, had_it=True, detail="it is in use already")))
+        return finish(begun.with_trial(trial.at(offers.KEPT, had_it=True, detail="it is in use already")))
     begun, commands = download.start_download(begun, offer.blob, event.present, now)
     return begun, [_report(begun), *commands]
 
 
-def _on_restored(state: State, event: Restored, now: float) -> Step[State]:
+def _on_restored(state: State, event: offers.Restored, now: float) -> Step[State]:
     """Resume the trial of an earlier process by repeating its last step."""
     restored = state.with_restored(event, now)
     trial = restored.trial
     assert trial is not None
     if event.trial.is_final:
-        return restored, [CleanUp()]
+        return restored, [offers.CleanUp()]
     if trial.is_final:
         return finish(restored)
     if trial.going_back:
-        return restored, [RollBack(trial)]
+        return restored, [offers.RollBack(trial)]
     if trial.restarts > MAX_RESTARTS:
         crashes = trial.causes("crashes"), f"{trial.restarts} restarts while it was on trial"
         return object_to(restored, trial, crashes)
-    if trial.stage == OFFERED:
+    if trial.stage == offers.OFFERED:
         return download.start_download(restored, trial.offer.blob, event.present, now)
-    return restored.resume_watch(now) if trial.stage == SWITCHED else _go_on(restored, trial)
+    return restored.resume_watch(now) if trial.stage == offers.SWITCHED else _go_on(restored, trial)
 
 
-def _on_withdrawal(state: State, message: Withdrawal) -> Step[State]:
+def _on_withdrawal(state: State, message: offers.Withdrawal) -> Step[State]:
     trial = state.trial
     if trial is None or trial.offer.rollout != message.rollout:
         return state, []
-    if trial.going_back or (trial.is_final and (trial.stage != KEPT or trial.had_it)):
+    if trial.going_back or (trial.is_final and (trial.stage != offers.KEPT or trial.had_it)):
         return state, [_report(state)]
     return object_to(state, trial, (trial.causes("withdrawn"), message.detail))
 
 
 # --- the way to the switch ---
-def _on_file_event(state: State, event: FileEvent, now: float) -> Step[State]:
+def _on_file_event(state: State, event: offers.FileEvent, now: float) -> Step[State]:
     if not download.is_complete(state, event):
         return download.advance(state, event, now)
     assert state.trial is not None
-    return _reach(replace(state, receiving=None), state.trial, FETCHED)
+    return _reach(replace(state, receiving=None), state.trial, offers.FETCHED)
 
 
-def _reach(state: State, trial: Trial, stage: str) -> Step[State]:
+def _reach(state: State, trial: offers.Trial, stage: str) -> Step[State]:
     """Report a stage before the switch, and begin what follows it."""
     reached, commands = _go_on(state, trial.at(stage))
     return reached, [_report(reached), *commands]
 
 
-def _go_on(state: State, trial: Trial) -> Step[State]:
+def _go_on(state: State, trial: offers.Trial) -> Step[State]:
     goal = trial.steps.get(trial.stage)
     if goal is None:
-        return state.with_trial(trial), [Switch(trial)]
-    return state.with_trial(trial, busy=True), [Work(trial.offer, goal)]
+        return state.with_trial(trial), [offers.Switch(trial)]
+    return state.with_trial(trial, busy=True), [offers.Work(trial.offer, goal)]
 
 
 # --- the watch ---
@@ -138,35 +112,37 @@ def _on_tick(state: State, now: float) -> Step[State]:
     trial = state.trial
     if state.receiving is not None:
         return download.tick(state, now)
-    if trial is None or trial.stage != SWITCHED or trial.going_back or state.busy:
+    if trial is None or trial.stage != offers.SWITCHED or trial.going_back or state.busy:
         return state, []
     return state.look(now)
 
 
 # --- the end of what commands began ---
-def _on_command_ended(state: State, trial: Trial, event: Event, now: float) -> Step[State]:
+def _on_command_ended(state: State, trial: offers.Trial, event: offers.Event, now: float) -> Step[State]:
     match event:
-        case Worked(work) if work.offer.rollout == trial.offer.rollout:
+        case offers.Worked(work) if work.offer.rollout == trial.offer.rollout:
             return _on_worked(state, trial, event, now)
-        case Switched(notes) if (trial.is_ready or trial.stage == SWITCHED) and not trial.going_back:
+        case offers.Switched(notes) if (
+            trial.is_ready or trial.stage == offers.SWITCHED
+        ) and not trial.going_back:
             noted = {name: value for name, value in notes.items() if value}
-            watched, commands = state.with_trial(trial.at(SWITCHED, **noted)).watch(now)
+            watched, commands = state.with_trial(trial.at(offers.SWITCHED, **noted)).watch(now)
             return watched, [_report(watched), *commands]
-        case SwitchFailed(objection) if trial.is_ready:
+        case offers.SwitchFailed(objection) if trial.is_ready:
             return _refuse(state, trial, objection)
-        case RolledBack(restarts=True) if trial.going_back:
-            return state, [Restart()]
-        case RolledBack(detail) if trial.going_back:
+        case offers.RolledBack(restarts=True) if trial.going_back:
+            return state, [offers.Restart()]
+        case offers.RolledBack(detail) if trial.going_back:
             details = "; ".join(text for text in (trial.detail, detail) if text)
-            return finish(state.with_trial(trial.at(ROLLED_BACK, going_back=False, detail=details)))
+            return finish(state.with_trial(trial.at(offers.ROLLED_BACK, going_back=False, detail=details)))
         case _:
             return state, []
 
 
-def _on_worked(state: State, trial: Trial, event: Worked, now: float) -> Step[State]:
+def _on_worked(state: State, trial: offers.Trial, event: offers.Worked, now: float) -> Step[State]:
     """Take the result of the work that is under way; that of earlier work is late, or repeated."""
     goal, idle = event.work.goal, replace(state, busy=False)
-    if goal == KEPT and trial.stage == SWITCHED and not trial.going_back:
+    if goal == offers.KEPT and trial.stage == offers.SWITCHED and not trial.going_back:
         return idle.on_look(event, now)
     if trial.steps.get(trial.stage) != goal:
         return state, []
@@ -175,22 +151,22 @@ def _on_worked(state: State, trial: Trial, event: Worked, now: float) -> Step[St
 
 
 # --- the end ---
-def object_to(state: State, trial: Trial, objection: Objection) -> Step[State]:
+def object_to(state: State, trial: offers.Trial, objection: offers.Objection) -> Step[State]:
     """Refuse the version, or roll it back if it may be in use."""
-    if trial.stage == OFFERED or trial.stage in trial.steps:
+    if trial.stage == offers.OFFERED or trial.stage in trial.steps:
         return _refuse(state, trial, objection)
     returning = trial.with_end(trial.stage, objection, going_back=True)
-    return state.with_trial(returning, busy=False), [RollBack(returning)]
+    return state.with_trial(returning, busy=False), [offers.RollBack(returning)]
 
 
 def finish(state: State) -> Step[State]:
     """Report the end of the trial."""
-    return state, [_report(state), CleanUp()]
+    return state, [_report(state), offers.CleanUp()]
 
 
-def _refuse(state: State, trial: Trial, objection: Objection) -> Step[State]:
-    return finish(state.with_trial(trial.with_end(REFUSED, objection), receiving=None, busy=False))
+def _refuse(state: State, trial: offers.Trial, objection: offers.Objection) -> Step[State]:
+    return finish(state.with_trial(trial.with_end(offers.REFUSED, objection), receiving=None, busy=False))
 
 
-def _report(state: TrialState) -> events.SendMessage:
+def _report(state: offers.TrialState) -> events.SendMessage:
     return events.SendMessage(state.report())

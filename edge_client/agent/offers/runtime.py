@@ -14,27 +14,7 @@ from typing import Any, Protocol
 
 from edge_client.agent import restart, state_store
 from edge_client.agent.offers import machine
-from edge_client.agent.offers.trial import (
-    CleanUp,
-    Command,
-    Event,
-    Objection,
-    Offer,
-    Offered,
-    Restart,
-    Restored,
-    RollBack,
-    RolledBack,
-    Switch,
-    Switched,
-    SwitchFailed,
-    Trial,
-    TrialState,
-    Withdrawal,
-    Withdrawn,
-    Work,
-    Worked,
-)
+from edge_client.agent.offers import trial as offers
 from edge_client.agent.session.events import ChunkArrived, Connected, Disconnected, SendMessage, Tick
 from edge_client.storage.atomic_files import write_synced
 from edge_client.storage.blob_store import BlobStore
@@ -57,25 +37,25 @@ class Installation(Protocol):
     noun: str
     failure: StrEnum
     max_wait_s: float
-    trial_type: type[Trial]
+    trial_type: type[offers.Trial]
     store: BlobStore
 
-    def object_to(self, offer: Any) -> Objection | None:
+    def object_to(self, offer: Any) -> offers.Objection | None:
         """The objection to an offer before its file is fetched."""
 
     def find_in_use(self) -> str | None:
         """The digest of the file of the version in use."""
 
-    def restore(self, trial: Any) -> Restored:
+    def restore(self, trial: Any) -> offers.Restored:
         """What has become of the version of an earlier process's trial."""
 
-    def do(self, work: Work) -> Worked:
+    def do(self, work: offers.Work) -> offers.Worked:
         """In a thread: do the work."""
 
-    def switch(self, trial: Any) -> Switched | SwitchFailed:
+    def switch(self, trial: Any) -> offers.Switched | offers.SwitchFailed:
         """Put the offered version in use; repeating this changes nothing."""
 
-    def go_back(self, trial: Any) -> RolledBack:
+    def go_back(self, trial: Any) -> offers.RolledBack:
         """Use the former version, if the offered one is in use."""
 
     def answer(self, withdrawal: Any) -> Message:
@@ -96,7 +76,7 @@ class OfferRuntime:
 
     def __init__(
         self,
-        state: TrialState,
+        state: offers.TrialState,
         installation: Installation,
         path: Path,
         inbox: broker_link.Inbox,
@@ -105,7 +85,7 @@ class OfferRuntime:
         self.state, self._inbox, self._publish = state, inbox, publish
         self._installation, self._store = installation, installation.store
         self._file = TrialFile(path, installation.trial_type)
-        self._waiting: Work | Restart | None = None
+        self._waiting: offers.Work | offers.Restart | None = None
         self._waits_since = 0.0
         self.thread = threading.Thread()
         self._restored = False
@@ -127,7 +107,7 @@ class OfferRuntime:
         if not training or now - self._waits_since >= self._installation.max_wait_s:
             self._begin()
 
-    def receive(self, message: Offer | Withdrawal) -> None:
+    def receive(self, message: offers.Offer | offers.Withdrawal) -> None:
         """Handle an offer or a withdrawal; raises `PeerError` for one to another device."""
         self._restore()
         if message.device != self.state.device:
@@ -135,7 +115,7 @@ class OfferRuntime:
         if isinstance(message, ModelOffer | ClientOffer):
             self._on_offer(message)
         elif self._is_on_trial(message.rollout):
-            self._step(Withdrawn(message))
+            self._step(offers.Withdrawn(message))
         else:
             self._publish(self._installation.answer(message))
 
@@ -146,7 +126,7 @@ class OfferRuntime:
         self._step(ChunkArrived(chunk))
         return True
 
-    def on_worked(self, event: Worked) -> None:
+    def on_worked(self, event: offers.Worked) -> None:
         """The work that another thread was asked to do has ended."""
         self._step(event)
 
@@ -167,18 +147,18 @@ class OfferRuntime:
     def _is_on_trial(self, rollout: str) -> bool:
         return self.state.trial is not None and self.state.trial.offer.rollout == rollout
 
-    def _on_offer(self, offer: Offer) -> None:
+    def _on_offer(self, offer: offers.Offer) -> None:
         if self.state.is_undecided or self._is_on_trial(offer.rollout):
-            self._step(Offered(offer))
+            self._step(offers.Offered(offer))
             return
         log.info("%s %s is offered in rollout %s", self._installation.noun, offer.version, offer.rollout)
         state_store.forget_others(self._store, frozenset({offer.blob.digest}))
         objection = self._installation.object_to(offer)
         in_use = self._installation.find_in_use()
-        self._step(Offered(offer, self._store.present(offer.blob), in_use, objection))
+        self._step(offers.Offered(offer, self._store.present(offer.blob), in_use, objection))
 
     # --- steps ---
-    def _step(self, event: Event) -> None:
+    def _step(self, event: offers.Event) -> None:
         before = self.state
         self.state, commands = machine.step(before, event, time.monotonic())
         now = self.state.trial
@@ -189,14 +169,16 @@ class OfferRuntime:
         except OSError as error:
             log.warning("the trial cannot be saved: %s", error)
             # Never switch without a saved trial: after a power cut nothing would end or report it.
-            if any(isinstance(command, Switch) for command in commands) and not self.state.runs_it:
+            if any(isinstance(command, offers.Switch) for command in commands) and not self.state.runs_it:
                 assert now is not None
-                self._step(SwitchFailed((now.causes("no-space"), f"the trial cannot be saved: {error}")))
+                self._step(
+                    offers.SwitchFailed((now.causes("no-space"), f"the trial cannot be saved: {error}"))
+                )
                 return
         for command in commands:
             self._do(command)
 
-    def _do(self, command: Command) -> None:
+    def _do(self, command: offers.Command) -> None:
         match command:
             case SendMessage(message):
                 self._publish(message)
@@ -205,13 +187,13 @@ class OfferRuntime:
                     self._step(lost)
             case chunk_transfer.VerifyBlob(ref):
                 self._step(state_store.keep_blob(self._store, ref))
-            case Work() | Restart():
+            case offers.Work() | offers.Restart():
                 self._waiting, self._waits_since = command, time.monotonic()
-            case Switch(trial):
+            case offers.Switch(trial):
                 self._step(self._installation.switch(trial))
-            case RollBack(trial):
+            case offers.RollBack(trial):
                 self._step(self._installation.go_back(trial))
-            case CleanUp():
+            case offers.CleanUp():
                 self._waiting = None
                 self._installation.clean_up()
                 state_store.forget_others(self._store, frozenset())
@@ -222,30 +204,32 @@ class OfferRuntime:
         if command is None or self.thread.is_alive():
             return
         self._waiting = None
-        if isinstance(command, Restart):
+        if isinstance(command, offers.Restart):
             self._inbox.put(restart.RestartWanted())
             return
         self.thread = threading.Thread(target=self._work, args=(command,), name="offer", daemon=True)
         self.thread.start()
 
-    def _work(self, work: Work) -> None:
+    def _work(self, work: offers.Work) -> None:
         """In a thread: do the work and report its end, whatever happens."""
         try:
             ended = self._installation.do(work)
         except Exception as error:
             log.exception("%s %s cannot be tried", self._installation.noun, work.offer.version)
-            ended = Worked(work, objection=(self._installation.failure, f"{type(error).__name__}: {error}"))
+            ended = offers.Worked(
+                work, objection=(self._installation.failure, f"{type(error).__name__}: {error}")
+            )
         self._inbox.put(ended)
 
 
 class TrialFile:
     """The file in which a device keeps its last trial of a kind; `OSError` if it cannot be written."""
 
-    def __init__(self, path: Path, kind: type[Trial]) -> None:
+    def __init__(self, path: Path, kind: type[offers.Trial]) -> None:
         self._path, self._kind = path, kind
-        self._last: Trial | None = None
+        self._last: offers.Trial | None = None
 
-    def load(self, federation: str, device: str) -> Trial | None:
+    def load(self, federation: str, device: str) -> offers.Trial | None:
         """The last trial, if it belongs to this device."""
         try:
             trial = self._kind.parse(self._path.read_bytes())
@@ -259,7 +243,7 @@ class TrialFile:
             return None
         return trial
 
-    def save(self, trial: Trial | None) -> None:
+    def save(self, trial: offers.Trial | None) -> None:
         """Write the trial, if it has changed."""
         if trial is None or trial == self._last:
             return

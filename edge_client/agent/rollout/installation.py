@@ -4,17 +4,8 @@ import logging
 from collections.abc import Callable
 from enum import StrEnum
 
+from edge_client.agent.offers import trial as offers
 from edge_client.agent.offers.runtime import OfferRuntime
-from edge_client.agent.offers.trial import (
-    Objection,
-    Restored,
-    RolledBack,
-    Switched,
-    SwitchFailed,
-    Trial,
-    Work,
-    Worked,
-)
 from edge_client.agent.rollout.trial import (
     Comparison,
     ComparisonRunner,
@@ -59,7 +50,7 @@ class ModelInstallation:
 
     noun, max_wait_s = "version", 120.0
     failure: StrEnum = Cause.CRASHES
-    trial_type: type[Trial] = ModelTrial
+    trial_type: type[offers.Trial] = ModelTrial
 
     def __init__(self, settings: AgentSettings, get_data: Callable[[], LocalData]) -> None:
         folder = settings.state / "rollout"
@@ -71,7 +62,7 @@ class ModelInstallation:
         self._comparisons = ComparisonRunner(get_data, folder / "examples.npz", variants, settings.providers)
 
     # --- before the switch ---
-    def object_to(self, offer: ModelOffer) -> Objection | None:
+    def object_to(self, offer: ModelOffer) -> offers.Objection | None:
         """The objection to a file that is not signed, or has no room beside the copy that is served."""
         if (objection := check_signature(offer, self._trust)) is not None:
             return objection
@@ -86,10 +77,10 @@ class ModelInstallation:
         now = self._slots.current()
         return None if now is None else now.model.exported_digest
 
-    def restore(self, trial: ModelTrial) -> Restored:
-        return Restored(trial, self.store.present(trial.offer.blob))
+    def restore(self, trial: ModelTrial) -> offers.Restored:
+        return offers.Restored(trial, self.store.present(trial.offer.blob))
 
-    def do(self, work: Work) -> Worked:
+    def do(self, work: offers.Work) -> offers.Worked:
         """Compare the offered model with the one in use, or that with the former one."""
         terms = work.offer.terms
         assert isinstance(terms, TrialTerms)
@@ -97,7 +88,7 @@ class ModelInstallation:
         if work.goal == Stage.COMPARED:
             offered = self.store.blob_path(work.offer.blob.digest)
             pair = ModelPair(None if now is None else now.path, offered, self._made, self._recorded)
-            return Worked(work, self._comparisons.compare(pair, terms.examples))
+            return offers.Worked(work, self._comparisons.compare(pair, terms.examples))
         if now is None:
             comparison = Comparison(objection=(Cause.SUPERSEDED, "no model is in use"))
         else:
@@ -105,14 +96,14 @@ class ModelInstallation:
             comparison = self._comparisons.compare(pair, terms.examples)
         now = self._slots.current()
         serving = None if now is None else now.model.digest
-        return Worked(work, Look(comparison, serving, _health(self._slots.waiting()), _health(now)))
+        return offers.Worked(work, Look(comparison, serving, _health(self._slots.waiting()), _health(now)))
 
-    def switch(self, trial: ModelTrial) -> Switched | SwitchFailed:
+    def switch(self, trial: ModelTrial) -> offers.Switched | offers.SwitchFailed:
         """Put the offered file into the spare slot and use it; repeating this changes nothing."""
         offer, measured, digest = trial.offer, trial.candidate, trial.digest
         try:
             if self._is_serving(digest):
-                return Switched()
+                return offers.Switched()
             data = (self.store.blob_path(digest) if trial.made is None else self._made).read_bytes()
             note = ServedModel(
                 version=offer.version,
@@ -132,24 +123,24 @@ class ModelInstallation:
                 self._slots.switch(digest)
         except OSError as error:
             cause = Cause.NO_SPACE if error.errno in atomic_files.DISK_FULL else Cause.DAMAGED
-            return SwitchFailed((cause, f"it cannot be put in use: {error}"))
+            return offers.SwitchFailed((cause, f"it cannot be put in use: {error}"))
         except SlotIsEmpty as error:
-            return SwitchFailed((Cause.DAMAGED, str(error)))
-        return Switched()
+            return offers.SwitchFailed((Cause.DAMAGED, str(error)))
+        return offers.Switched()
 
     # --- after it ---
-    def go_back(self, trial: ModelTrial) -> RolledBack:
+    def go_back(self, trial: ModelTrial) -> offers.RolledBack:
         """Use the former model if the offered one is in use."""
         if not self._is_serving(trial.digest):
-            return RolledBack()
+            return offers.RolledBack()
         try:
             former = self._slots.back()
         except OSError as error:
-            return RolledBack(f"the former model cannot be put back: {error}")
+            return offers.RolledBack(f"the former model cannot be put back: {error}")
         if former is None:
-            return RolledBack(NOTHING_BEFORE)
+            return offers.RolledBack(NOTHING_BEFORE)
         log.info("serving %s again", former.model.version)
-        return RolledBack()
+        return offers.RolledBack()
 
     def answer(self, withdrawal: ModelWithdrawal) -> ModelReport:
         """Roll back a version of an earlier rollout if it is in use; repeating this changes nothing."""
@@ -189,7 +180,7 @@ def _health(slot: Served | None) -> Health | None:
     return None if slot is None else read_health(slot.folder, slot.model.digest)
 
 
-def check_signature(offer: ModelOffer, key: TrustedKey | None) -> Objection | None:
+def check_signature(offer: ModelOffer, key: TrustedKey | None) -> offers.Objection | None:
     """The objection to an offer before its file is fetched; without a key there is none.
 
     The fetched bytes must have the digest that is signed.

@@ -17,17 +17,8 @@ from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
+from edge_client.agent.offers import trial as offers
 from edge_client.agent.offers.machine import finish, object_to
-from edge_client.agent.offers.trial import (
-    FINAL,
-    ROLLED_BACK,
-    Command,
-    Objection,
-    Trial,
-    TrialState,
-    Work,
-    Worked,
-)
 from edge_client.data.local import LocalData
 from edge_client.inference.providers.table import CPU_ALONE, ProviderSettings
 from edge_client.inference.quantization.selection import EXPORT_ALONE, VariantSettings
@@ -63,10 +54,10 @@ class Comparison:
     lost: int = 0
     won: int = 0
     made: ServedForm | None = None
-    objection: Objection | None = None
+    objection: offers.Objection | None = None
 
 
-def judge_comparison(found: Comparison, terms: TrialTerms) -> Objection | None:
+def judge_comparison(found: Comparison, terms: TrialTerms) -> offers.Objection | None:
     """The objection to the candidate, if any."""
     if found.objection is not None:
         return found.objection
@@ -77,7 +68,7 @@ def judge_comparison(found: Comparison, terms: TrialTerms) -> Objection | None:
     )
 
 
-def judge_service(before: Health | None, after: Health | None, terms: TrialTerms) -> Objection | None:
+def judge_service(before: Health | None, after: Health | None, terms: TrialTerms) -> offers.Objection | None:
     """The objection to the new model from its requests since the switch, if any."""
     if after is None:
         return None
@@ -105,7 +96,7 @@ def chance_of(lost: int, won: int) -> float:
 
 def _accuracy(
     found: Comparison, old: ModelMeasurement, new: ModelMeasurement, terms: TrialTerms
-) -> Objection | None:
+) -> offers.Objection | None:
     worse = found.lost - found.won
     if worse <= terms.accuracy_drop * new.examples or chance_of(found.lost, found.won) >= CHANCE:
         return None
@@ -123,7 +114,7 @@ def figures_text(old: ModelMeasurement, new: ModelMeasurement) -> str:
     return f"{figure_text(new.metrics)} of {new.examples} examples, {figure_text(old.metrics)} before"
 
 
-def _latency(old_ms: float, new_ms: float, terms: TrialTerms) -> Objection | None:
+def _latency(old_ms: float, new_ms: float, terms: TrialTerms) -> offers.Objection | None:
     if new_ms <= old_ms * terms.latency_ratio + SLACK_MS:
         return None
     return Cause.LATENCY, f"{new_ms:.3g} ms for one image, {old_ms:.3g} ms before"
@@ -131,10 +122,10 @@ def _latency(old_ms: float, new_ms: float, terms: TrialTerms) -> Objection | Non
 
 LOOKS = 10
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.5, 60.0
-Step = tuple["ModelState", Sequence[Command]]
+Step = tuple["ModelState", Sequence[offers.Command]]
 
 
-class ModelTrial(Trial, Frozen):
+class ModelTrial(offers.Trial, Frozen):
     """An offered model, its stage and measurements.
 
     `made`: digest of the `variant` that is served in place of the offered file.
@@ -142,7 +133,7 @@ class ModelTrial(Trial, Frozen):
 
     causes = Cause
     steps: ClassVar = {Stage.FETCHED: Stage.COMPARED}
-    counted = frozenset(Stage) - FINAL
+    counted = frozenset(Stage) - offers.FINAL
 
     offer: messages.ModelOffer
     stage: Stage = Stage.OFFERED
@@ -172,7 +163,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class ModelState(TrialState):
+class ModelState(offers.TrialState):
     """The trial of a model: `look_at` is the time of the next look; from `watch_until` on it is the last.
 
     Both are in seconds of the device's clock.
@@ -189,7 +180,7 @@ class ModelState(TrialState):
         trial = self._trial
         return messages.ModelReport(**self.about(), running=trial.running, candidate=trial.candidate)
 
-    def judge(self, event: Worked) -> tuple[ModelTrial, Objection | None]:
+    def judge(self, event: offers.Worked) -> tuple[ModelTrial, offers.Objection | None]:
         """The trial with the measurements and the variant to serve, and the objection to the model."""
         trial = self._trial
         if event.objection is not None:
@@ -212,9 +203,9 @@ class ModelState(TrialState):
     def look(self, now: float) -> Step:
         if now < self.look_at:
             return self, []
-        return replace(self, busy=True), [Work(self._trial.offer, Stage.KEPT)]
+        return replace(self, busy=True), [offers.Work(self._trial.offer, Stage.KEPT)]
 
-    def on_look(self, event: Worked, now: float) -> Step:
+    def on_look(self, event: offers.Worked, now: float) -> Step:
         """Keep the model, look again later, or go back; another model in its place ends the trial."""
         trial, terms = self._trial, self._trial.offer.terms
         if event.objection is not None:
@@ -222,7 +213,7 @@ class ModelState(TrialState):
         look: Look = event.result
         if look.serving != trial.digest:
             superseded = Cause.SUPERSEDED, "another model has taken its place"
-            return finish(self.with_trial(trial.with_end(ROLLED_BACK, superseded)))
+            return finish(self.with_trial(trial.with_end(offers.ROLLED_BACK, superseded)))
         objection = judge_service(look.before, look.after, terms) or judge_comparison(look.comparison, terms)
         if objection is not None:
             return object_to(self, trial, objection)
@@ -344,7 +335,7 @@ def _parse_measurement(value: Any) -> ModelMeasurement | None:
     return None if value is None else ModelMeasurement.model_validate(value)
 
 
-def _make_crash_objection(code: int, err: str) -> Objection:
+def _make_crash_objection(code: int, err: str) -> offers.Objection:
     last = (err.strip().splitlines() or [""])[-1][-LAST_LINES:]
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
     return Cause.CRASHES, f"running it ended with {how}{': ' if last else ''}{last}"

@@ -7,16 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge_client.cli import options
 from edge_client.cli.device_options import PROVIDERS
-from edge_client.cli.options import (
-    AT_LEAST_1,
-    SECONDS,
-    TRUST,
-    Option,
-    Subparsers,
-    add_verb,
-    read_trust_option,
-)
 from edge_client.system.plain_text import print_json, print_table
 
 if TYPE_CHECKING:
@@ -33,31 +25,31 @@ examples:
 
 
 OPTIONS = (
-    Option("model", Path, "a model of `run` or of the server", metavar="MODEL.onnx"),
-    Option(
+    options.Option("model", Path, "a model of `run` or of the server", metavar="MODEL.onnx"),
+    options.Option(
         "--threads",
         int,
         "measure with 1, 2, 4... up to N threads (default: %(default)s)",
         min(4, os.cpu_count() or 1),
         "N",
-        AT_LEAST_1,
+        options.AT_LEAST_1,
     ),
-    Option("--seconds", float, "time per thread count (default: 1)", 1.0, "S", SECONDS),
-    Option(
+    options.Option("--seconds", float, "time per thread count (default: 1)", 1.0, "S", options.SECONDS),
+    options.Option(
         "--deadline",
         float,
         "end after this many seconds in all, with what is measured (default: 300)",
         300.0,
         "S",
-        SECONDS,
+        options.SECONDS,
     ),
     PROVIDERS,
-    TRUST,
+    options.TRUST,
 )
 
 
-def register(verbs: Subparsers) -> None:
-    add_verb(
+def register(verbs: options.Subparsers) -> None:
+    options.add_verb(
         verbs, "bench", execute, OPTIONS, help="measure how fast an exported model is here", examples=EXAMPLES
     )
 
@@ -67,7 +59,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.inference.benchmark import bench, collect
     from edge_client.inference.providers.table import ProviderSettings
 
-    trust, results = read_trust_option(args), list["BenchResult"]()
+    trust, results = options.read_trust_option(args), list["BenchResult"]()
     providers = ProviderSettings(tuple(args.providers))
     measured = bench(
         args.model, max_threads=args.threads, seconds=args.seconds, trust=trust, providers=providers

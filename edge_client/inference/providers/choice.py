@@ -43,7 +43,7 @@ class ProviderTrial(Frozen):
     refusal: Text = ""
 
     @property
-    def speed(self) -> float:
+    def speed_up(self) -> float:
         """How many times as fast as the CPU."""
         return self.cpu_ms / self.ms if self.ms else 0.0
 
@@ -98,8 +98,8 @@ def choose_provider(
     refused = [f"{trial.provider} {trial.refusal}" for trial in judged if trial.refusal]
     if not fitting:
         return "cpu", "; ".join(refused)[:500] or "no other provider is there", judged
-    best = fitting[0] if is_stated else max(fitting, key=lambda trial: trial.speed)
-    slower = [f"{t.provider} {t.speed:.2f} x" for t in fitting if t is not best]
+    best = fitting[0] if is_stated else max(fitting, key=lambda trial: trial.speed_up)
+    slower = [f"{t.provider} {t.speed_up:.2f} x" for t in fitting if t is not best]
     why = "; ".join([f"{best.provider} {_describe_speed(best)}", *slower, *refused])
     return best.provider, why[:500], judged
 
@@ -116,10 +116,10 @@ def object_to(trial: ProviderTrial, is_stated: bool, free_bytes: int | None) -> 
         return f"{text}, less than {MAX_POINTS:g} allowed"
     if free_bytes is not None and trial.memory_bytes > MEMORY_SHARE * free_bytes:
         return f"takes {trial.memory_bytes / 1e6:.0f} MB of {free_bytes / 1e6:.0f} MB free"
-    if is_stated or (trial.speed >= MARGIN and trial.cpu_ms - trial.ms >= MIN_GAIN_MS):
+    if is_stated or (trial.speed_up >= MARGIN and trial.cpu_ms - trial.ms >= MIN_GAIN_MS):
         return ""
     return f"is {_describe_speed(trial)}, at least {MARGIN:g} x and {MIN_GAIN_MS:g} ms less wanted"
 
 
 def _describe_speed(trial: ProviderTrial) -> str:
-    return f"{trial.speed:.2f} x as fast as the CPU ({trial.ms:.3f} ms, {trial.cpu_ms:.3f} ms)"
+    return f"{trial.speed_up:.2f} x as fast as the CPU ({trial.ms:.3f} ms, {trial.cpu_ms:.3f} ms)"

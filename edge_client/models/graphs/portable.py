@@ -157,7 +157,7 @@ def _halve_last(graph: _Graph) -> None:
     for node in graph.nodes("Mul"):
         makers = [graph.maker(value) for value in node.input]
         for x, halving in zip(node.input, reversed(makers), strict=True):
-            one_more = _halved(graph, halving)
+            one_more = _find_halved(graph, halving)
             if one_more is None or len(graph.users(halving.output[0])) > 1:
                 continue
             half = next(value for value in halving.input if value != one_more)
@@ -167,7 +167,7 @@ def _halve_last(graph: _Graph) -> None:
             break
 
 
-def _halved(graph: _Graph, node: Any) -> str | None:
+def _find_halved(graph: _Graph, node: Any) -> str | None:
     """What a node halves, if that is `1 + erf`."""
     if node is None or node.op_type != "Mul":
         return None

@@ -100,7 +100,7 @@ class Call:
             return tuple(value)
         return tuple(self.node.args[position:]) or (value,)
 
-    def stored(self, argument: object) -> Stored | None:
+    def find_stored(self, argument: object) -> Stored | None:
         """The parameter or buffer that an argument of the call is; None for any other."""
         value = self.values[argument] if isinstance(argument, Node) else None
         return value if isinstance(value, Stored) else None

@@ -64,7 +64,7 @@ def batch_norm(call: Call) -> Value:
     """`F.batch_norm`, whose tensors tell the number of channels: of any layer."""
     names = ("running_mean", "running_var", "weight", "bias")
     given = [call.option(place, name) for place, name in enumerate(names, start=1)]
-    stored = [call.stored(argument) for argument in given if argument is not None]
+    stored = [call.find_stored(argument) for argument in given if argument is not None]
     tensors = [each.tensor for each in stored if each is not None]
     return claim_along(call, tensors, axis=1, position=0) if len(tensors) == len(stored) else call.give_up()
 
@@ -123,12 +123,12 @@ def _adds_axes(call: Call) -> bool:
 
 def _owner(call: Call, kind: type[nn.Module], *, weight: int, bias: int) -> tuple[str, Any]:
     """The name of the layer of a kind whose weight and bias are these arguments, and the layer; or None."""
-    stored, given = call.stored(call.option(weight, "weight")), call.option(bias, "bias")
+    stored, given = call.find_stored(call.option(weight, "weight")), call.option(bias, "bias")
     if stored is None:
         return "", None
     name = stored.name.rpartition(".")[0]
     layer: Any = call.layer.get_submodule(name)
-    other = None if given is None else call.stored(given)
+    other = None if given is None else call.find_stored(given)
     same = isinstance(layer, kind) and layer.weight is stored.tensor
     if not same or (
         (layer.bias is not None or given is not None) and (other is None or other.tensor is not layer.bias)

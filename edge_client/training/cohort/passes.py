@@ -58,13 +58,13 @@ class Passes:
         Buffers of the rows change as in a step.
         """
         take = vmap(grad(partial(self._total, network), has_aux=True), in_dims=_dims(rows))
-        gradients, (losses, sums) = take(*_given(rows))
+        gradients, (losses, sums) = take(*_arguments_of(rows))
         return gradients, losses, sums
 
     def look(self, rows: Rows) -> base.Tensors:
         """The sums of observed values in evaluation mode."""
         with torch.no_grad():
-            _, (_, sums) = vmap(partial(self._total, None), in_dims=_dims(rows))(*_given(rows))
+            _, (_, sums) = vmap(partial(self._total, None), in_dims=_dims(rows))(*_arguments_of(rows))
         return sums
 
     def train(self, mode: Callable[[nn.Module], object]) -> None:
@@ -109,7 +109,7 @@ class _Runner(nn.Module):
         return self.network(inputs)
 
 
-def _given(rows: Rows) -> tuple[Any, ...]:
+def _arguments_of(rows: Rows) -> tuple[Any, ...]:
     return rows.trained, rows.fixed, list(rows.own), rows.inputs, rows.labels, rows.shares
 
 

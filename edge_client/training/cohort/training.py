@@ -63,7 +63,7 @@ class Client:
         return self.steps - len(self.passes[-1].batches)
 
     @property
-    def observed(self) -> int:
+    def observed_examples(self) -> int:
         """The examples of the last pass, each as often as it is passed forward."""
         last = self.passes[-1]
         return last.work * sum(map(len, last.batches))
@@ -74,7 +74,7 @@ class Client:
         return [each.radius for each in self.passes for _ in each.batches]
 
     @cached_property
-    def taken(self) -> list[int]:
+    def steps_before(self) -> list[int]:
         """The steps that count as taken before each step."""
         taken, done = list[int](), 0
         for each in self.passes:
@@ -209,7 +209,7 @@ class CohortTraining:
 
     def _rate(self, client: Client, number: int) -> float:
         share = client.share * math.prod(objective.share() for objective in client.objectives)
-        return epochs.step_rate(self._plan, client.taken[number], share)
+        return epochs.step_rate(self._plan, client.steps_before[number], share)
 
     def _gradients(self, number: int, active: int) -> tuple[base.Tensors, Tensor]:
         """The gradients [active, ...] and plain losses [active] of a step; changes the buffers."""
@@ -289,7 +289,9 @@ class CohortTraining:
         for row, client in enumerate(self._clients):
             for part in client.parts if client.steps else ():
                 if part.take is not None:
-                    part.take({name: each[row] for name, each in self._observed.items()}, client.observed)
+                    part.take(
+                        {name: each[row] for name, each in self._observed.items()}, client.observed_examples
+                    )
 
     def _note_losses(self, losses: Sequence[Tensor]) -> None:
         """Give each client the mean loss of each of its passes."""

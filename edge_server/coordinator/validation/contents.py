@@ -20,14 +20,7 @@ from edge_client.compression.zstd import is_compressed, unpack
 from edge_client.pruning.channel_selection import kept_count
 from edge_client.pruning.slicing import check_spec, expected_shapes
 from edge_client.storage.file_recycling import SUFFIX, Spares
-from edge_server.coordinator.validation.consistency import (
-    Magnitudes,
-    check_group_values,
-    is_variance,
-    magnitudes_of,
-    out_of_bounds,
-    wrong_shape,
-)
+from edge_server.coordinator.validation import consistency
 from edge_server.coordinator.validation.data_statistics import answer_numbers
 from edge_server.strategy.groups.rule import MAX_ROWS, GroupRule, Shape
 from schemas.errors import InvariantError, PeerError
@@ -177,7 +170,7 @@ def _sent_factors(task: Task, shapes: Mapping[str, Shape]) -> dict[str, list[tup
     if not isinstance(task, TrainTask) or task.adapters is None:
         return {}
     found = {}
-    for name in task.factored & shapes.keys():
+    for name in task.factor_names & shapes.keys():
         left, right = factor_shapes(tuple(size or 0 for size in shapes[name]), task.adapters.rank)
         found[name] = [left[::-1], right]
     return found
@@ -185,7 +178,7 @@ def _sent_factors(task: Task, shapes: Mapping[str, Shape]) -> dict[str, list[tup
 
 def examine(
     update: Update, groups: Groups, task: TrainTask, channel_map: ChannelMap, rules: Sequence[GroupRule] = ()
-) -> Magnitudes:
+) -> consistency.Magnitudes:
     """Measure the update's numbers; raises `PeerError` unless `groups` is a valid answer to `task`.
 
     `rules` are those of the groups that devices may send in addition to the model.
@@ -196,9 +189,9 @@ def examine(
     # Each check covers all arrays before the next begins, so that the first failing check is the reason.
     for group, arrays in groups.items():
         _check_shapes(group, arrays, shapes[group], _dtype(group, rules))
-    sizes = magnitudes_of(groups)
+    sizes = consistency.magnitudes_of(groups)
     _check_numbers(sizes, rules)
-    check_group_values(update, groups, rules)
+    consistency.check_group_values(update, groups, rules)
     return sizes
 
 
@@ -209,7 +202,7 @@ def examine_receipt(
     task: TrainTask,
     channel_map: ChannelMap,
     rules: Sequence[GroupRule],
-) -> Magnitudes:
+) -> consistency.Magnitudes:
     """As `examine`, for an update whose model lies at a site: `groups` are what the site has sent of it.
 
     Returns the magnitudes of the groups besides the model.
@@ -219,15 +212,15 @@ def examine_receipt(
     model = shapes["model"]
     names = channel_map.parameters.keys() if receipt.parameters is None else set(receipt.parameters)
     if names != model.keys():
-        raise wrong_shape("the update is not of the parameters that were asked for")
+        raise consistency.wrong_shape("the update is not of the parameters that were asked for")
     others = {name: arrays for name, arrays in groups.items() if name != "model"}
     _check_names({"model": {}, **others}, task, shapes.keys(), scored=update.metrics.examples > 0)
-    shapes["model"] = {name: shape for name, shape in model.items() if is_variance(name)}
+    shapes["model"] = {name: shape for name, shape in model.items() if consistency.is_variance(name)}
     for group, arrays in {"model": {}, **groups}.items():
         _check_shapes(group, arrays, shapes[group], _dtype(group, rules))
-    sizes = magnitudes_of(groups)
+    sizes = consistency.magnitudes_of(groups)
     _check_numbers(sizes, rules)
-    check_group_values(update, others, rules)
+    consistency.check_group_values(update, others, rules)
     return {name: found for name, found in sizes.items() if name != "model"}
 
 
@@ -263,23 +256,23 @@ def _counts(personal: PersonalPruning, channel_map: ChannelMap) -> Mapping[str, 
 def _check_spec(spec: SubModelSpec, task: TrainTask, channel_map: ChannelMap) -> None:
     if task.personal is None:
         if spec != task.spec:
-            raise wrong_shape("the update is of another sub-model than the task's")
+            raise consistency.wrong_shape("the update is of another sub-model than the task's")
         return
     expected = _counts(task.personal, channel_map)
     kept = {name: spec.count(name, channel_map.groups[name].channels) for name in expected}
     if kept != expected or not spec.kept.keys() <= expected.keys() or not spec.fits(channel_map):
-        raise wrong_shape(f"expected {expected} channels, got {kept}")
+        raise consistency.wrong_shape(f"expected {expected} channels, got {kept}")
     try:
         check_spec(spec, channel_map)
     except InvariantError as error:
-        raise wrong_shape(str(error)) from error
+        raise consistency.wrong_shape(str(error)) from error
 
 
 def _check_names(groups: Groups, task: TrainTask, allowed: Set[str], *, scored: bool) -> None:
     """A device that chose its own channels sends its scores, unless it has no examples."""
     needed = {"model", "attention"} if task.personal is not None and scored else {"model"}
     if not needed <= groups.keys() <= allowed:
-        raise wrong_shape(f"expected groups {sorted(needed)}, got {sorted(groups)[:5]}")
+        raise consistency.wrong_shape(f"expected groups {sorted(needed)}, got {sorted(groups)[:5]}")
 
 
 def _score_shapes(personal: PersonalPruning, channel_map: ChannelMap) -> Mapping[str, Shape]:
@@ -297,14 +290,16 @@ def _check_shapes(
 ) -> None:
     if arrays.keys() != shapes.keys():
         differing = sorted(arrays.keys() ^ shapes.keys())[:3]
-        raise wrong_shape(f"group '{group}' is off in {differing}")
+        raise consistency.wrong_shape(f"group '{group}' is off in {differing}")
     for name in arrays:
         dtype, shape = kind_of(arrays, name)
         if dtype != wanted or not _fits(shape, shapes[name]):
-            raise wrong_shape(f"'{name}': expected {wanted} {tuple(shapes[name])}, got {dtype} {shape}")
+            raise consistency.wrong_shape(
+                f"'{name}': expected {wanted} {tuple(shapes[name])}, got {dtype} {shape}"
+            )
 
 
-def _check_numbers(sizes: Magnitudes, rules: Sequence[GroupRule]) -> None:
+def _check_numbers(sizes: consistency.Magnitudes, rules: Sequence[GroupRule]) -> None:
     """All arrays are checked for finite numbers before any is checked for its bound."""
     bounds = {rule.name: rule.max_abs for rule in rules if rule.max_abs is not None}
     named = [
@@ -317,7 +312,7 @@ def _check_numbers(sizes: Magnitudes, rules: Sequence[GroupRule]) -> None:
             raise PeerError(f"'{name}' has numbers that are not finite", reason=Reason.NOT_FINITE)
     for name, largest, bound in named:
         if largest > bound:
-            raise out_of_bounds(f"'{name}' exceeds {bound:g}")
+            raise consistency.out_of_bounds(f"'{name}' exceeds {bound:g}")
 
 
 def _fits(shape: Sequence[int], expected: Shape) -> bool:

@@ -222,7 +222,7 @@ def _check_factors(groups: Groups, chain: Chain, task: TrainTask | None) -> None
     """Check that exactly the arrays that should be factors are, of the rank that was asked for at most."""
     sides = [decoding.groups_of_factor(groups, side) for side in (decoding.LEFT, decoding.RIGHT)]
     left, right = (side.get(decoding.MODEL, {}) for side in sides)
-    wanted = frozenset[str]() if task is None else task.factored
+    wanted = frozenset[str]() if task is None else task.factor_names
     whole, own = groups.get(decoding.MODEL, {}), {decoding.MODEL, *chain.of_factors.parts}
     stray = [name for side in sides for name in side if name not in own]
     if left.keys() != right.keys() or not left.keys() <= wanted or whole.keys() & wanted or stray:

@@ -7,30 +7,16 @@ from importlib import resources
 
 from markdown_it import MarkdownIt
 
+from edge_server.observability.report import document as doc
 from edge_server.observability.report.charts import line_chart
-from edge_server.observability.report.document import (
-    SHOWN_ROWS,
-    Block,
-    Card,
-    Cell,
-    Code,
-    Curves,
-    Document,
-    FactList,
-    Paragraph,
-    Picture,
-    Section,
-    Sweep,
-    Table,
-)
 from edge_server.observability.report.parallel_axes import parallel_axes
 
 
-def html_table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+def html_table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[doc.Cell]]) -> str:
     """The table in a box that scrolls horizontally; on narrow pages each row is a list of named cells."""
     words = [cell.words for cell in rows[0]] if rows else [False] * len(columns)
     heads = "".join(
-        f'<th scope="col"{_kinds(Cell(name, words=is_words))}>{escape(name)}</th>'
+        f'<th scope="col"{_kinds(doc.Cell(name, words=is_words))}>{escape(name)}</th>'
         for name, is_words in zip(columns, words, strict=True)
     )
     body = "\n".join(
@@ -43,15 +29,15 @@ def html_table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Cel
     )
 
 
-def _head(cell: Cell, column: str) -> str:
+def _head(cell: doc.Cell, column: str) -> str:
     return f'<th scope="row"{_kinds(cell)} data-head="{escape(column)}">{escape(cell.text)}</th>'
 
 
-def _data(cell: Cell, column: str) -> str:
+def _data(cell: doc.Cell, column: str) -> str:
     return f'<td{_kinds(cell)} data-head="{escape(column)}">{escape(cell.text)}</td>'
 
 
-def _kinds(cell: Cell) -> str:
+def _kinds(cell: doc.Cell) -> str:
     kinds = [name for name, holds in (("words", cell.words), ("alert", cell.alert)) if holds]
     return f' class="{" ".join(kinds)}"' if kinds else ""
 
@@ -59,7 +45,7 @@ def _kinds(cell: Cell) -> str:
 MIN_MORE_ROWS = 10  # Minimum rows to fold away
 
 
-def html_page(document: Document) -> str:
+def html_page(document: doc.Document) -> str:
     style = (
         resources.files("edge_server.observability.report").joinpath("report.css").read_text(encoding="utf-8")
     )
@@ -84,7 +70,7 @@ def html_page(document: Document) -> str:
 """
 
 
-def _heading(document: Document) -> str:
+def _heading(document: doc.Document) -> str:
     detail = f" <span>{escape(document.detail)}</span>" if document.detail else ""
     kind = "good" if document.good else "bad"
     return f"""<header>
@@ -94,29 +80,29 @@ def _heading(document: Document) -> str:
 </header>"""
 
 
-def _section(section: Section) -> str:
+def _section(section: doc.Section) -> str:
     blocks = "\n".join(map(html_block, section.blocks))
     return f"<section><h2>{escape(section.title)}</h2>\n{blocks}</section>"
 
 
-def html_block(block: Block) -> str:
+def html_block(block: doc.Block) -> str:
     match block:
-        case Paragraph(text):
+        case doc.Paragraph(text):
             return f"<p>{escape(text)}</p>"
-        case Picture(name, data):
+        case doc.Picture(name, data):
             coded = base64.b64encode(data).decode()
             return f'<figure><img alt="{escape(name)}" src="data:image/png;base64,{coded}"></figure>'
-        case FactList():
+        case doc.FactList():
             return _facts(block)
-        case Table():
+        case doc.Table():
             return _table(block)
-        case Curves(charts):
+        case doc.Curves(charts):
             return _figures((chart.title, line_chart(chart)) for chart in charts)
-        case Sweep(charts):
+        case doc.Sweep(charts):
             return _figures((chart.title, parallel_axes(chart)) for chart in charts)
-        case Code(text, folded):
+        case doc.Code(text, folded):
             return _fold_content(folded, f"<pre><code>{escape(text)}</code></pre>")
-        case Card(markdown):
+        case doc.Card(markdown):
             # HTML in a card stays text.
             made = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
             return f'<div class="card">{made}</div>'
@@ -127,19 +113,19 @@ def _figures(drawn: Iterable[tuple[str, str]]) -> str:
     return '<div class="charts">\n' + "\n".join(figures) + "\n</div>"
 
 
-def _facts(facts: FactList) -> str:
+def _facts(facts: doc.FactList) -> str:
     pairs = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.rows
     )
     return f'<dl class="facts">{pairs}</dl>'
 
 
-def _table(made: Table) -> str:
+def _table(made: doc.Table) -> str:
     """The first rows, and the rest folded below them."""
-    if len(made.rows) <= SHOWN_ROWS + MIN_MORE_ROWS:
+    if len(made.rows) <= doc.SHOWN_ROWS + MIN_MORE_ROWS:
         return html_table(made.caption, made.columns, made.rows)
-    rest = made.rows[SHOWN_ROWS:]
-    head = html_table(made.caption, made.columns, made.rows[:SHOWN_ROWS])
+    rest = made.rows[doc.SHOWN_ROWS :]
+    head = html_table(made.caption, made.columns, made.rows[: doc.SHOWN_ROWS])
     return head + _fold_content(
         f"{len(rest):,} more", html_table(f"{made.caption}: the rest", made.columns, rest)
     )

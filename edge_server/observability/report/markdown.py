@@ -5,21 +5,8 @@ from collections.abc import Container, Iterator, Sequence
 from html import escape
 
 from edge_server.config.units import clean
+from edge_server.observability.report import document as doc
 from edge_server.observability.report.charts import Chart, Series
-from edge_server.observability.report.document import (
-    SHOWN_ROWS,
-    Block,
-    Card,
-    Code,
-    Curves,
-    Document,
-    FactList,
-    Paragraph,
-    Picture,
-    Section,
-    Sweep,
-    Table,
-)
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 LETTERS = "_.-=+*%#"
@@ -44,7 +31,7 @@ MAX_BLOCKS = 32  # Maximum characters of a curve in a table cell
 CURVE_COLUMNS = ("curve", "first", "last", "lowest", "highest", "over the rounds")
 
 
-def markdown_page(document: Document) -> str:
+def markdown_page(document: doc.Document) -> str:
     """The whole page, ending with a line feed."""
     detail = f" {plain(document.detail)}" if document.detail else ""
     parts = [
@@ -70,40 +57,40 @@ def markdown_table(
     return "\n".join(f"| {' | '.join(cell or ' ' for cell in line)} |" for line in lines)
 
 
-def _section(section: Section) -> Iterator[str]:
+def _section(section: doc.Section) -> Iterator[str]:
     yield f"## {plain(section.title)}"
     yield from (markdown_block(block) for block in section.blocks)
 
 
-def markdown_block(block: Block) -> str:
+def markdown_block(block: doc.Block) -> str:
     match block:
-        case Paragraph(text):
+        case doc.Paragraph(text):
             return plain(text)
-        case Picture(name, _):
+        case doc.Picture(name, _):
             return f"![{plain(name)}]({name})"
-        case FactList():
+        case doc.FactList():
             return _facts(block)
-        case Table():
+        case doc.Table():
             return _table(block)
-        case Curves(charts):
+        case doc.Curves(charts):
             return "\n\n".join(map(_curves, charts))
-        case Sweep(charts):
+        case doc.Sweep(charts):
             drawn = ", ".join(plain(chart.title) for chart in charts)
             return f"The HTML page draws this: {drawn}."
-        case Code(text, folded):
+        case doc.Code(text, folded):
             summary = f"<details><summary>{escape(folded)}</summary>\n\n"
             return f"{summary}{_code(text)}\n\n</details>" if folded else _code(text)
-        case Card(markdown):
+        case doc.Card(markdown):
             return re.sub(r"^(?=#)", "##", markdown, flags=re.MULTILINE).strip()
 
 
-def _facts(facts: FactList) -> str:
+def _facts(facts: doc.FactList) -> str:
     return markdown_table(("", ""), [(plain(name), plain(value)) for name, value in facts.rows], left=(0, 1))
 
 
-def _table(made: Table) -> str:
+def _table(made: doc.Table) -> str:
     # A single further row is shown instead of a sentence about it.
-    rows = made.rows if len(made.rows) <= SHOWN_ROWS + 1 else made.rows[:SHOWN_ROWS]
+    rows = made.rows if len(made.rows) <= doc.SHOWN_ROWS + 1 else made.rows[: doc.SHOWN_ROWS]
     cells = [
         [f"**{plain(cell.text)}**" if cell.alert and cell.text.strip() else plain(cell.text) for cell in row]
         for row in rows

@@ -9,19 +9,9 @@ from typing import Any
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.units import UNKNOWN, bytes_text, count_text, duration_text
 from edge_server.observability.figures import measured_figures, measured_name, naive_figures
+from edge_server.observability.report import document as doc
 from edge_server.observability.report.comparison import runs_document
 from edge_server.observability.report.contents import RunContents, read_run_contents
-from edge_server.observability.report.document import (
-    Card,
-    Code,
-    Curves,
-    Document,
-    FactList,
-    Paragraph,
-    Picture,
-    Section,
-    Table,
-)
 from edge_server.observability.report.html_page import html_page
 from edge_server.observability.report.markdown import markdown_page
 from edge_server.observability.report.sections import run_sections
@@ -53,15 +43,15 @@ def write_text(path: Path, text: str) -> Path:
     return path
 
 
-def run_document(run: RunContents) -> Document:
+def run_document(run: RunContents) -> doc.Document:
     summary = run.summary
-    return Document(
+    return doc.Document(
         title=f"{summary.federation}, run {run_folder.run_title(run.folder, summary.run)}",
         name=summary.federation,
         outcome=summary.outcome,
         detail=summary.detail,
         good=summary.outcome == "finished",
-        facts=FactList((*_facts(summary, run_folder.run_title(run.folder, summary.run)), *_chosen(run))),
+        facts=doc.FactList((*_facts(summary, run_folder.run_title(run.folder, summary.run)), *_chosen(run))),
         sections=run_sections(run),
     )
 
@@ -81,7 +71,7 @@ def _facts(summary: records.Summary, title: str) -> tuple[tuple[str, str], ...]:
         *((("id", summary.run),) if summary.run != title else ()),
         ("recipe", summary.recipe or "none"),
         ("model", f"{summary.model}, {count_text(summary.parameters)} parameters"),
-        *_trained(summary.trained),
+        *_training_rows(summary.trained),
         ("rounds", count_text(summary.rounds)),
         ("devices", count_text(len(summary.devices))),
         ("duration", duration_text(summary.duration_s)),
@@ -93,7 +83,7 @@ def _facts(summary: records.Summary, title: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _trained(share: records.TrainedShare | None) -> tuple[tuple[str, str], ...]:
+def _training_rows(share: records.TrainedShare | None) -> tuple[tuple[str, str], ...]:
     """What devices train of the network, and what is frozen; nothing if they train everything."""
     rows = (("trained", share.in_words()), ("frozen", share.describe_frozen())) if share else ()
     return tuple(row for row in rows if row[1])
@@ -134,13 +124,13 @@ def publish_report(
     ]
 
 
-def _text(document: Document, form: str) -> str:
+def _text(document: doc.Document, form: str) -> str:
     if form == "json":
         return json.dumps(report_value(document), indent=2) + "\n"
     return html_page(document) if form == "html" else markdown_page(document)
 
 
-def report_value(document: Document) -> dict[str, Any]:
+def report_value(document: doc.Document) -> dict[str, Any]:
     """The report as a JSON value: sections by title, tables as lists of rows, curves as points."""
     return {
         "title": document.title,
@@ -151,26 +141,26 @@ def report_value(document: Document) -> dict[str, Any]:
     }
 
 
-def _blocks(section: Section) -> list[dict[str, Any]]:
+def _blocks(section: doc.Section) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for block in section.blocks:
         match block:
-            case FactList(facts):
+            case doc.FactList(facts):
                 found.append({"facts": dict(facts)})
-            case Table():
+            case doc.Table():
                 texts = ((cell.text for cell in row) for row in block.rows)
                 rows = [dict(zip(block.columns, row, strict=True)) for row in texts]
                 found.append({"table": block.caption, "rows": rows})
-            case Curves(charts):
+            case doc.Curves(charts):
                 for chart in charts:
                     curves = {line.label: [list(point) for point in line.points] for line in chart.series}
                     found.append({"chart": chart.title, "curves": curves})
-            case Code(text, _):
+            case doc.Code(text, _):
                 found.append({"code": text})
-            case Paragraph(text):
+            case doc.Paragraph(text):
                 found.append({"text": text})
-            case Card(markdown):
+            case doc.Card(markdown):
                 found.append({"markdown": markdown})
-            case Picture(name, _):
+            case doc.Picture(name, _):
                 found.append({"picture": name})
     return found

@@ -12,14 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.load import check_config
-from edge_server.simulation.experiments.cells import (
-    CellRun,
-    Plan,
-    has_settings,
-    kept_run,
-    run_path,
-    settings_path,
-)
+from edge_server.simulation.experiments import cells
 from edge_server.simulation.experiments.league_scores import FILE as CLIENT_ACCURACIES
 from edge_server.storage.run_files import first_validation_error
 from schemas.errors import ConfigError
@@ -40,21 +33,23 @@ class PackedRun(BaseModel):
     files: dict[str, str]
 
 
-def pack_runs(plan: Plan, out: Path) -> bytes | None:
+def pack_runs(plan: cells.Plan, out: Path) -> bytes | None:
     """The finished runs in `out`, in the plan's order; None if there are none, or if figures need models."""
     if plan.experiment.kind not in KINDS:
         return None
-    lines = [_pack_run(run, out).model_dump_json() for run in plan.runs if kept_run(run, out) is not None]
+    lines = [
+        _pack_run(run, out).model_dump_json() for run in plan.runs if cells.kept_run(run, out) is not None
+    ]
     return pack_text("".join(f"{line}\n" for line in lines)) if lines else None
 
 
-def _pack_run(run: CellRun, out: Path) -> PackedRun:
-    paths = [path for name in FILES if (path := run_path(run, out) / name).exists()]
+def _pack_run(run: cells.CellRun, out: Path) -> PackedRun:
+    paths = [path for name in FILES if (path := cells.run_path(run, out) / name).exists()]
     files = {path.name: path.read_text(encoding="utf-8") for path in paths}
-    return PackedRun(folder=run.folder, settings=settings_path(run, out).read_text(), files=files)
+    return PackedRun(folder=run.folder, settings=cells.settings_path(run, out).read_text(), files=files)
 
 
-def take_runs(source: Path, plan: Plan, out: Path) -> int:
+def take_runs(source: Path, plan: cells.Plan, out: Path) -> int:
     """Write those runs of the file that belong to the plan into `out`, and return their number.
 
     A run that has begun in `out` stays as it is. Raises `ConfigError` before the first is written if the
@@ -68,12 +63,12 @@ def take_runs(source: Path, plan: Plan, out: Path) -> int:
     found = [(runs[packed.folder], packed) for packed in _read(source) if packed.folder in runs]
     for run, packed in found:
         _check(run, packed, source)
-    missing = [(run, packed) for run, packed in found if not run_path(run, out).exists()]
+    missing = [(run, packed) for run, packed in found if not cells.run_path(run, out).exists()]
     for run, packed in missing:
-        write_synced(settings_path(run, out), packed.settings.encode())
+        write_synced(cells.settings_path(run, out), packed.settings.encode())
         for name in FILES:
             if name in packed.files:
-                write_synced(run_path(run, out) / name, packed.files[name].encode())
+                write_synced(cells.run_path(run, out) / name, packed.files[name].encode())
     return len(missing)
 
 
@@ -92,7 +87,7 @@ def _read(source: Path) -> Iterator[PackedRun]:
             raise ConfigError(f"line {number} is not an ended run: {reason}", place=source) from error
 
 
-def _check(run: CellRun, packed: PackedRun, source: Path) -> None:
+def _check(run: cells.CellRun, packed: PackedRun, source: Path) -> None:
     where = f"{source}: {packed.folder}"
     if absent := [
         name for name in ("federation.toml", "history.jsonl", "summary.json") if name not in packed.files
@@ -102,7 +97,7 @@ def _check(run: CellRun, packed: PackedRun, source: Path) -> None:
         settings = check_config(tomllib.loads(packed.settings), where)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"its settings are not valid TOML: {error}", place=where) from error
-    if not has_settings(settings, run):
+    if not cells.has_settings(settings, run):
         raise ConfigError(
             f"{where} has other settings", remedy="name the scale and the overrides that it was made with"
         )

@@ -16,18 +16,9 @@ from edge_client.transport import broker_link, mqtt_client
 from edge_client.transport.broker_link import BrokerAddress
 from edge_client.transport.event_loop import EventLoop
 from edge_server.transport.lease import machine
+from edge_server.transport.lease import state as lease
 from edge_server.transport.lease.holder import in_words, runs_here
 from edge_server.transport.lease.phases import Held, Looking, Lost, Mute, Taken
-from edge_server.transport.lease.state import (
-    Connected,
-    Disconnected,
-    Event,
-    Heard,
-    LeaseState,
-    ReadBack,
-    Step,
-    Tick,
-)
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import Lease, LeaseHolder, decode_message, encode_message
 from schemas.topics import LeaseTopic
@@ -57,7 +48,7 @@ class LeaseKeeper:
         had_standby: bool = False,
     ) -> None:
         self._topic = str(LeaseTopic(federation))
-        self._state = LeaseState(
+        self._state = lease.LeaseState(
             me, federation, run, follows=follows, first_epoch=first_epoch, had_standby=had_standby
         )
         self._inbox: broker_link.Inbox = queue.SimpleQueue()
@@ -65,7 +56,7 @@ class LeaseKeeper:
         self.ended = False
         self._others: broker_link.Inbox | None = None
         self._address, self.trouble = address, ""
-        self._watched: Callable[[LeaseState], None] = lambda state: None
+        self._watched: Callable[[lease.LeaseState], None] = lambda state: None
         self._link = mqtt_client.Link(
             address,
             self._inbox,
@@ -80,7 +71,7 @@ class LeaseKeeper:
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
     @property
-    def state(self) -> LeaseState:
+    def state(self) -> lease.LeaseState:
         """What is known now."""
         return self._state
 
@@ -108,7 +99,7 @@ class LeaseKeeper:
         self._thread.start()
         return self
 
-    def watch(self, changed: Callable[[LeaseState], None]) -> None:
+    def watch(self, changed: Callable[[lease.LeaseState], None]) -> None:
         """Call this, from the keeper's thread, after every change."""
         with self._lock:
             self._watched = changed
@@ -207,11 +198,11 @@ class LeaseKeeper:
         now, before = time.monotonic(), self._state
         match event:
             case broker_link.Subscribed():
-                self._step(Connected(), now)
+                self._step(lease.Connected(), now)
             case broker_link.LinkDown(reason):
                 self.trouble = f"no connection to {self._address}: {reason}; trying again"
                 self._link.handle(event)
-                self._step(Disconnected(), now)
+                self._step(lease.Disconnected(), now)
             case broker_link.Arrived(topic, payload, retained) if topic == self._topic and payload:
                 self._hear(payload, now, retained=retained)
             case broker_link.Arrived() if self._others is not None:
@@ -221,7 +212,7 @@ class LeaseKeeper:
                 self._link.handle(event)
             case broker_link.Confirmed():
                 self._link.handle(event)
-        self._step(Tick(self._alive()), now)
+        self._step(lease.Tick(self._alive()), now)
         if self._state is not before:
             self._watched(self._state)
 
@@ -229,7 +220,7 @@ class LeaseKeeper:
         message = decode_message(payload, federation=self._state.federation)
         if not isinstance(message, Lease):
             raise PeerError(f"'{message.kind}' on the topic of the lease")
-        self._step(Heard(message, retained), now)
+        self._step(lease.Heard(message, retained), now)
 
     def _alive(self) -> bool | None:
         last = self._state.log.last
@@ -237,13 +228,13 @@ class LeaseKeeper:
             return None
         return runs_here(last.holder)
 
-    def _step(self, event: Event, now: float) -> None:
+    def _step(self, event: lease.Event, now: float) -> None:
         self._take(machine.step(self._state, event, now))
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: lease.Step) -> None:
         self._state, commands = step
         for command in commands:
-            if isinstance(command, ReadBack):
+            if isinstance(command, lease.ReadBack):
                 self._link.subscribe_again()
             else:
                 self._publish(command)

@@ -9,30 +9,17 @@ What the broker retains is read before a claim, unless the holder has given the 
 from dataclasses import replace
 from typing import Literal
 
+from edge_server.transport.lease import state as lease
 from edge_server.transport.lease.phases import Claim, Claiming, Looking, Taken
-from edge_server.transport.lease.state import (
-    FORGOTTEN_S,
-    GRACE_S,
-    LOOK_S,
-    RENEW_S,
-    SILENCE_S,
-    LeaseState,
-    Received,
-    Step,
-    has_read,
-    read_back,
-    stop_reading,
-    take_answer,
-)
 from schemas.messages import Lease
 
 Vacancy = Literal["left", "silent"] | None  # Why nobody holds the lease; None if somebody may
 
 
-def on_message(state: LeaseState, looking: Looking, received: Received, now: float) -> Step:
+def on_message(state: lease.LeaseState, looking: Looking, received: lease.Received, now: float) -> lease.Step:
     """Note the renewals of a living holder."""
     if received.retained:
-        return take_answer(state, now), []
+        return lease.take_answer(state, now), []
     if received.own or received.repeated or received.lease.state != "held":
         return state, []
     # What the broker had retained was older than a renewal that does not count.
@@ -40,10 +27,10 @@ def on_message(state: LeaseState, looking: Looking, received: Received, now: flo
     return replace(state, log=log, phase=replace(looking, lives=True)), []
 
 
-def on_tick(state: LeaseState, looking: Looking, now: float, alive: bool | None) -> Step:
+def on_tick(state: lease.LeaseState, looking: Looking, now: float, alive: bool | None) -> lease.Step:
     """Judge by the last message, once the broker has had the time to send what it retains."""
     last = state.log.last
-    if now < looking.since + LOOK_S:
+    if now < looking.since + lease.LOOK_S:
         return state, []
     if last is None:
         return _find_nobody(state, looking, now)
@@ -57,29 +44,33 @@ def on_tick(state: LeaseState, looking: Looking, now: float, alive: bool | None)
     return _compete(state, looking, last, vacancy, now)
 
 
-def _find_nobody(state: LeaseState, looking: Looking, now: float) -> Step:
+def _find_nobody(state: lease.LeaseState, looking: Looking, now: float) -> lease.Step:
     """Claim, unless the broker may have forgotten a holder."""
-    forgotten = state.had_standby and now < looking.since + FORGOTTEN_S
+    forgotten = state.had_standby and now < looking.since + lease.FORGOTTEN_S
     return (state, []) if state.follows or forgotten else _claim(state, looking, now)
 
 
-def _vacancy(state: LeaseState, looking: Looking, last: Lease, now: float, alive: bool | None) -> Vacancy:
+def _vacancy(
+    state: lease.LeaseState, looking: Looking, last: Lease, now: float, alive: bool | None
+) -> Vacancy:
     """Given back or its process gone: "left"; nothing heard for too long: "silent"; held: None."""
     if last.state in ("free", "over") or alive is False:
         return "left"
-    patience_s = GRACE_S if state.follows and last.state == "lost" else SILENCE_S
+    patience_s = lease.GRACE_S if state.follows and last.state == "lost" else lease.SILENCE_S
     return "silent" if now >= max(state.log.heard_at, looking.since) + patience_s else None
 
 
-def _follow(state: LeaseState, looking: Looking, last: Lease, vacancy: Vacancy, now: float) -> Step:
+def _follow(
+    state: lease.LeaseState, looking: Looking, last: Lease, vacancy: Vacancy, now: float
+) -> lease.Step:
     """Claim as the standby that the holder has named, or as the one that died before it served."""
     may_claim = state.may_follow or _is_unserved(state, last)
     if vacancy is not None and may_claim and last.state != "over":
         return _claim_when_read(state, looking, vacancy, now)
-    return stop_reading(state), []
+    return lease.stop_reading(state), []
 
 
-def _is_unserved(state: LeaseState, last: Lease) -> bool:
+def _is_unserved(state: lease.LeaseState, last: Lease) -> bool:
     """Whether an earlier process of this standby had the lease, and served nothing.
 
     A standby renews a claim only after it was verified; before it serves, its folder is a copy no more. With
@@ -89,42 +80,44 @@ def _is_unserved(state: LeaseState, last: Lease) -> bool:
     return state.follows and same_copy and last.state != "claimed" and last.epoch > state.first_epoch
 
 
-def _compete(state: LeaseState, looking: Looking, last: Lease, vacancy: Vacancy, now: float) -> Step:
+def _compete(
+    state: lease.LeaseState, looking: Looking, last: Lease, vacancy: Vacancy, now: float
+) -> lease.Step:
     """Claim as a server that starts, unless its folder is an old one."""
     if _is_behind(state, last):
         return _stay_behind(state, last), []
     return _claim_when_read(state, looking, vacancy, now)
 
 
-def _wait(state: LeaseState, looking: Looking, last: Lease, alive: bool | None) -> LeaseState:
+def _wait(state: lease.LeaseState, looking: Looking, last: Lease, alive: bool | None) -> lease.LeaseState:
     """Give way to a holder that lives: its process runs on this machine, or it was heard from elsewhere."""
     lives = looking.lives if alive is None else alive
-    return _give_way(stop_reading(state), last) if lives else stop_reading(state)
+    return _give_way(lease.stop_reading(state), last) if lives else lease.stop_reading(state)
 
 
-def _is_behind(state: LeaseState, last: Lease) -> bool:
+def _is_behind(state: lease.LeaseState, last: Lease) -> bool:
     """Whether another folder has a later state of the run."""
     same_run = state.run is not None and state.run == last.run
     return same_run and last.newest_served > state.first_epoch and not last.holder.is_of(state.me)
 
 
-def _claim_when_read(state: LeaseState, looking: Looking, vacancy: Vacancy, now: float) -> Step:
-    if vacancy == "left" or has_read(state, now):
+def _claim_when_read(state: lease.LeaseState, looking: Looking, vacancy: Vacancy, now: float) -> lease.Step:
+    if vacancy == "left" or lease.has_read(state, now):
         return _claim(state, looking, now)
-    return read_back(state, now)
+    return lease.read_back(state, now)
 
 
-def _claim(state: LeaseState, looking: Looking, now: float) -> Step:
+def _claim(state: lease.LeaseState, looking: Looking, now: float) -> lease.Step:
     last = state.log.last
     left = last is None or (state.log.live and last.state in ("free", "over"))
     served = _newest_served(state)
     claim = Claim(contestable=not left, served=served, lives=looking.lives)
-    phase = Claiming(claim, since=now, next_at=now + RENEW_S)
-    claiming = replace(stop_reading(state), epoch=_next_epoch(state), synced="", phase=phase)
+    phase = Claiming(claim, since=now, next_at=now + lease.RENEW_S)
+    claiming = replace(lease.stop_reading(state), epoch=_next_epoch(state), synced="", phase=phase)
     return claiming, [claiming.message("claimed", state.log.beat + 1, served=served)]
 
 
-def _newest_served(state: LeaseState) -> int | None:
+def _newest_served(state: lease.LeaseState) -> int | None:
     """The newest epoch in which a server may have served; None if there was none."""
     last = state.log.last
     if last is None:
@@ -132,7 +125,7 @@ def _newest_served(state: LeaseState) -> int | None:
     return state.first_epoch if _is_unserved(state, last) else last.newest_served
 
 
-def _next_epoch(state: LeaseState) -> int:
+def _next_epoch(state: lease.LeaseState) -> int:
     """A later epoch than the last one, unless that is of the same folder."""
     last = state.log.last
     if last is None:
@@ -140,9 +133,9 @@ def _next_epoch(state: LeaseState) -> int:
     return max(state.first_epoch, last.epoch + (0 if last.holder.is_of(state.me) else 1))
 
 
-def _give_way(state: LeaseState, last: Lease) -> LeaseState:
+def _give_way(state: lease.LeaseState, last: Lease) -> lease.LeaseState:
     return replace(state, phase=Taken(last))
 
 
-def _stay_behind(state: LeaseState, last: Lease) -> LeaseState:
+def _stay_behind(state: lease.LeaseState, last: Lease) -> lease.LeaseState:
     return replace(state, phase=Taken(last, behind=True))

@@ -29,26 +29,13 @@ forbid it, or the claim was lost.
 from dataclasses import replace
 
 from edge_server.transport.lease import claiming, holding, looking, phases
-from edge_server.transport.lease.state import (
-    LOOK_S,
-    MUTE_S,
-    Connected,
-    Disconnected,
-    Event,
-    Heard,
-    LeaseState,
-    Received,
-    Step,
-    Tick,
-    expect_answer,
-    receive,
-)
+from edge_server.transport.lease import state as lease
 from schemas.messages import Lease
 
 # Mute: the broker passes nothing on, so that no server can hold the lease; claims are repeated.
 
 
-def on_message(state: LeaseState, received: Received, now: float) -> Step:
+def on_message(state: lease.LeaseState, received: lease.Received, now: float) -> lease.Step:
     """The broker passes the topic on: it had lost the claim."""
     if received.retained:
         return state, []
@@ -56,39 +43,39 @@ def on_message(state: LeaseState, received: Received, now: float) -> Step:
     return looking.on_message(replace(state, phase=began), began, received, now)
 
 
-def on_tick(state: LeaseState, mute: phases.Mute, now: float) -> Step:
+def on_tick(state: lease.LeaseState, mute: phases.Mute, now: float) -> lease.Step:
     if now < mute.next_at:
         return state, []
     claim = state.message("claimed", state.log.beat + 1, served=mute.served)
-    return replace(state, phase=replace(mute, next_at=now + MUTE_S)), [claim]
+    return replace(state, phase=replace(mute, next_at=now + lease.MUTE_S)), [claim]
 
 
-def step(state: LeaseState, event: Event, now: float) -> Step:
+def step(state: lease.LeaseState, event: lease.Event, now: float) -> lease.Step:
     match event:
-        case Connected() if state.connected:
-            return expect_answer(state, now), []
-        case Connected():
+        case lease.Connected() if state.connected:
+            return lease.expect_answer(state, now), []
+        case lease.Connected():
             return _on_connected(state, now), []
-        case Disconnected():
+        case lease.Disconnected():
             return _on_disconnected(state, now), []
-        case Heard():
-            return _on_message(*receive(state, event, now), now)
-        case Tick(alive):
+        case lease.Heard():
+            return _on_message(*lease.receive(state, event, now), now)
+        case lease.Tick(alive):
             return _on_tick(state, now, alive) if state.connected else (state, [])
 
 
-def name_standby(state: LeaseState, standby: str, now: float) -> Step:
+def name_standby(state: lease.LeaseState, standby: str, now: float) -> lease.Step:
     """Name the instance that may follow from now on, or none: the holder says so at once."""
     named = replace(state, synced=standby)
     return holding.renew(named, named.phase, now) if isinstance(named.phase, phases.Held) else (named, [])
 
 
-def give_up(state: LeaseState, *, over: bool) -> Lease:
+def give_up(state: lease.LeaseState, *, over: bool) -> Lease:
     """The last message of a holder that ends in order."""
     return state.message("over" if over else "free", state.log.beat + 1)
 
 
-def _on_message(state: LeaseState, received: Received, now: float) -> Step:
+def _on_message(state: lease.LeaseState, received: lease.Received, now: float) -> lease.Step:
     match state.phase:
         case phases.Looking() as phase:
             return looking.on_message(state, phase, received, now)
@@ -102,7 +89,7 @@ def _on_message(state: LeaseState, received: Received, now: float) -> Step:
             return claiming.on_message(state, phase, received, now)
 
 
-def _on_tick(state: LeaseState, now: float, alive: bool | None) -> Step:
+def _on_tick(state: lease.LeaseState, now: float, alive: bool | None) -> lease.Step:
     match state.phase:
         case phases.Looking() as phase:
             return looking.on_tick(state, phase, now, alive)
@@ -116,18 +103,18 @@ def _on_tick(state: LeaseState, now: float, alive: bool | None) -> Step:
             return claiming.on_tick(state, phase, now)
 
 
-def _on_connected(state: LeaseState, now: float) -> LeaseState:
+def _on_connected(state: lease.LeaseState, now: float) -> lease.LeaseState:
     """The broker sends what it retains first; no claim has outlived the last connection."""
     phase: phases.Phase = state.phase
     match phase:
         case phases.Looking():
             phase = replace(phase, since=now)
         case phases.Held() | phases.Mute():
-            phase = replace(phase, next_at=now + LOOK_S)
+            phase = replace(phase, next_at=now + lease.LOOK_S)
     return replace(state, connected=True, log=state.log.with_new_connection(), reading=None, phase=phase)
 
 
-def _on_disconnected(state: LeaseState, now: float) -> LeaseState:
+def _on_disconnected(state: lease.LeaseState, now: float) -> lease.LeaseState:
     """Of what was sent nothing comes back any more."""
     cut = replace(state, connected=False)
     match state.phase:

@@ -143,10 +143,10 @@ def test_factors_in_few_levels_have_no_bias() -> None:
 
 def test_what_is_masked_or_cut_later_is_sent_whole() -> None:
     later = task(personal={"ratios": {}})
-    assert later.factored == frozenset()
+    assert later.factor_names == frozenset()
     assert "model.left" not in encoded(later)
     first = task(personal={"ratios": {}, "scored_by": "attentive"})
-    assert first.factored == {"conv.weight"}
+    assert first.factor_names == {"conv.weight"}
 
 
 def test_the_bound_of_an_answer_is_that_of_the_factors() -> None:

@@ -75,7 +75,7 @@ class OnnxTrainer(Trainer):
                 return self._sum(job, gram=gram)
             graph = read_step_graph(job.graphs[STEP])
             network = job.graphs[REST if FEATURES in job.graphs else GRAPH]
-            arrays = _read(job, _needed(job, graph, network))
+            arrays = _read(job, _array_names(job, graph, network))
             part = _prepare_step(job, graph, arrays)
             job, held_out, kept = self._with_features(job, graph)
             check = partial(
@@ -215,7 +215,7 @@ def _refusals() -> Iterator[None]:
         raise PeerError(f"a graph of the task is refused: {error}", reason=Reason.BAD_GRAPH) from error
 
 
-def _needed(job: TrainingJob, graph: StepGraph, network: Path) -> frozenset[str]:
+def _array_names(job: TrainingJob, graph: StepGraph, network: Path) -> frozenset[str]:
     """The arrays that the step graph and that of the outputs take, or all if there are no features."""
     if FEATURES not in job.graphs:
         return frozenset(job.received["model"])

@@ -41,7 +41,7 @@ def test_it_gives_the_cpus_answers_on_held_out_examples(model: Path) -> None:
 
 def test_the_choice_is_explained_and_recorded_whatever_it_is(model: Path) -> None:
     choice = settle(model)
-    assert f"{choice.trials[0].speed:.2f} x as fast as the CPU" in choice.why
+    assert f"{choice.trials[0].speed_up:.2f} x as fast as the CPU" in choice.why
     assert choice.circumstances["providers"] == "openvino"
     assert choice_in_use(model, digest_of(model)) == choice
     assert load_on_provider(model, ANY_PROVIDER, threads=1).provider == choice.provider

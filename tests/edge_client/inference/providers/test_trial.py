@@ -46,7 +46,7 @@ def test_the_fastest_that_is_right_is_chosen_and_each_other_has_its_reason(model
     choice = settle(model)
     assert choice.provider == "cuda"
     chosen = next(trial for trial in choice.trials if trial.provider == "cuda")
-    assert chosen.speed > MARGIN
+    assert chosen.speed_up > MARGIN
     assert chosen.probes == 11  # 1, 2 and 7 random inputs, and one of the batch
     assert chosen.load_s > 0 < chosen.warm_up_ms
     assert "took CPUExecutionProvider in its place" in refusal(choice, "tensorrt")
