@@ -128,7 +128,7 @@ def answer_digest(module, result: TrainingResult) -> str:
 
 
 @pytest.mark.parametrize("epoch", [1, slow(3)])
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("optimizer", ["sgd", slow("adam")])
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_killed_and_resumed_training_ends_with_the_same_bytes(name, optimizer, epoch, tmp_path):
     """Killed after epoch 1 or 3 of 3 and resumed by new objects, in a round with kept groups."""
