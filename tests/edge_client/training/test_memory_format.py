@@ -97,7 +97,9 @@ def test_training_and_evaluation_use_channels_last_with_equal_results(
     loss, tested, arrays = outcome()
     laid = list[torch.nn.Module]()
 
-    def unchanged_layout(module: torch.nn.Module, _: torch.Tensor) -> contextlib.AbstractContextManager[None]:
+    def unchanged_layout(
+        module: torch.nn.Module, _: torch.Tensor, **how: bool
+    ) -> contextlib.AbstractContextManager[None]:
         laid.append(module)
         return contextlib.nullcontext()
 
