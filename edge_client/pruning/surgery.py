@@ -32,7 +32,11 @@ def trained_since(module: nn.Module, received: Arrays) -> ComputedArrays:
 
     The module must not change meanwhile; `received` is read again, in blocks if it is lazy.
     """
-    tensors = sent_tensors(module)
+    return changes_of(sent_tensors(module), received)
+
+
+def changes_of(tensors: Mapping[str, Tensor], received: Arrays) -> ComputedArrays:
+    """As `trained_since`, for the tensors of a module by name."""
 
     def make(name: str, start: int, stop: int) -> NDArray[Any]:
         tensor = tensors[name].detach()

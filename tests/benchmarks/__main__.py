@@ -37,6 +37,7 @@ BENCHMARKS: dict[str, str] = {
     "features": "features",
     "allocator": "allocator",
     "inventory": "inventory",
+    "cohorts": "cohorts",
     "gpu": "gpu",
     "pruned": "pruned",
 }

@@ -4,7 +4,8 @@
 epoch of batch 10, the CNN of 1.6 million parameters. The same work is measured three times, in turns, on one
 device in one run: a plain torch loop, the work of a simulation worker for each client (recorded steps; no
 files and no messages), and pfl-research itself, if `pfl` can be imported. Each cohort ends with the sum of
-its updates on the device. Without CUDA nothing is measured, except in a quick run, which only checks on the
+its updates on the device. Then devices that train in common steps are compared with one at a time
+(`cohorts.py`). Without CUDA nothing is measured, except in a quick run, which only checks on the
 CPU, at a tiny size, that the benchmark works.
 """
 
@@ -23,6 +24,7 @@ from edge_client.training.loop import train
 from edge_client.training.step_capture import Recorder
 from schemas.strategy import TrainingPlan
 from schemas.values import Preprocessing
+from tests.benchmarks import cohorts
 from tests.benchmarks.figure import Figure, paired
 from tests.benchmarks.options import Options
 
@@ -70,6 +72,7 @@ def figures(options: Options) -> list[Figure]:
         Figure(AREA, name, "1/s", rates, detail=f"one process, recorded steps, on {where}"),
         Figure(AREA, "times faster than a plain torch loop", "", ratios, detail="the same work, one process"),
         over_pfl(setting, clients, ours),
+        *(cohorts.on_a_gpu() if setting.device == "cuda" else ()),
     ]
 
 

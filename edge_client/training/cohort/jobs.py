@@ -2,13 +2,15 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor, nn
 
 from edge_client.data.dataset import LabelledData
-from edge_client.models.modes import device_of, smallest_batch
-from edge_client.pruning.surgery import trained_since
+from edge_client.models import modes
+from edge_client.pruning.surgery import changes_of
 from edge_client.training.cohort.stack import Member, Stack, TrainsAlone
 from edge_client.training.cohort.training import Client, CohortTraining, set_up
 from edge_client.training.epochs import count_steps
@@ -41,19 +43,20 @@ def train_jobs(
 ) -> list[Trained | Exception | None]:
     """As `Trainer.train_together`; `load` puts the weights that a job has received into its module."""
     results: list[Trained | Exception | None] = [None] * len(jobs)
-    cohort = _Cohort(len(jobs), measured)
-    for place in sorted(range(len(jobs)), key=lambda place: -len(jobs[place].data.train)):
-        try:
-            cohort.join(place, load(jobs[place]))
-        except TrainsAlone as reason:
-            say_alone(str(reason))
-        except Exception as error:
-            # It ends this device's task alone.
-            results[place] = error
-    for joined, result in cohort.train():
-        member, job = joined.client.member, joined.job
-        after = _evaluate(member, job) if measured else NOTHING
-        delta = trained_since(member.module, job.received["model"])
+    with ExitStack() as joining:
+        cohort = _Cohort(len(jobs), measured, joining)
+        for place in sorted(range(len(jobs)), key=lambda place: -len(jobs[place].data.train)):
+            try:
+                cohort.join(place, load(jobs[place]))
+            except TrainsAlone as reason:
+                say_alone(str(reason))
+            except Exception as error:
+                # It ends this device's task alone.
+                results[place] = error
+    for joined, result, sent in cohort.train():
+        job = joined.job
+        after = _evaluate(joined.client.member, job) if measured else NOTHING
+        delta = changes_of(sent, job.received["model"])
         kept = job.features[-1] if job.features else None
         results[joined.place] = Trained.of(result, joined.before, after, delta=delta, features=kept)
     return results
@@ -69,8 +72,8 @@ def say_alone(reason: str) -> None:
 class _Cohort:
     """The jobs of one cohort, added in the order of their examples, the most first."""
 
-    def __init__(self, size: int, measured: bool) -> None:
-        self._size, self._measured = size, measured
+    def __init__(self, size: int, measured: bool, joining: ExitStack) -> None:
+        self._size, self._measured, self._joining = size, measured, joining
         self._joined = list[_Joined]()
         self._stack: Stack | None = None
 
@@ -79,28 +82,55 @@ class _Cohort:
         _check(job)
         network = job.features[0].rest if job.features else job.module
         before = _evaluate(Member(job.module, network), job) if self._measured else NOTHING
-        if self._stack is None:
-            self._stack = Stack(job.module, network, self._size)
-        member = self._stack.add(len(self._joined))
-        context, count = _context(job, job.data.train), job.task.model.num_classes
-        client = set_up(member, job.plan, context, outputs=count, trained=job.task.trained)
+        first = self._stack is None
+        stack = self._stack or self._start(job, network)
+        # Equal names of what no device trains stand for equal numbers.
+        still = job.still is not None and job.still.arrays.issuperset(stack.shared)
+        member = stack.add(len(self._joined), alike=first or still)
+        context, count = self._context(job, job.data.train), job.task.model.num_classes
+        client = set_up(member, job.plan, context, outputs=count, smallest=self._smallest)
         self._joined.append(_Joined(place, job, client, before))
 
-    def train(self) -> list[tuple[_Joined, TrainingResult]]:
-        """Train what has joined; without results if that is impossible."""
+    def train(self) -> list[tuple[_Joined, TrainingResult, dict[str, Tensor]]]:
+        """Train what has joined; the results with the trained tensors, none if that is impossible."""
         if self._stack is None or len(self._joined) < 2:
             return []
         job = self._joined[0].job
         clients, loss = [joined.client for joined in self._joined], loss_of(job.data.train.task)
         try:
             training = CohortTraining(self._stack, clients, loss, job.should_stop, trained=job.task.trained)
-            return list(zip(self._joined, training.run(), strict=True))
+            sent = map(self._stack.sent_by, range(len(clients)))
+            return list(zip(self._joined, training.run(), sent, strict=True))
         except TrainingStopped:
             raise
         except Exception as error:
             # Any network and any loss can be trained one by one, and that says whose fault this is.
             say_alone(f"{type(error).__name__}: {error}".partition("\n")[0])
             return []
+
+    def _start(self, job: ModuleJob, network: nn.Module) -> Stack:
+        """The stack, for a module that is in training mode until all have joined."""
+        for part in job.module.modules():
+            if not type(part).__module__.startswith(KNOWN_PARTS):
+                raise TrainsAlone(f"the network has parts of its own ({type(part).__name__})")
+        self._smallest = modes.smallest_batch(job.module, job.task.trained)
+        if job.plan.batch_size < self._smallest:
+            raise TrainsAlone("batches are too small")
+        network.train()
+        self._joining.enter_context(modes.training_only(job.module, job.task.trained))
+        self._stack = Stack(job.module, network, self._size)
+        return self._stack
+
+    def _context(self, job: ModuleJob, data: LabelledData) -> TrainingContext:
+        """As in `edge_client.training.loop`."""
+        device = modes.device_of(job.module)
+        inputs = data.inputs() if job.features is None else job.features[0].rows
+        targets = torch.from_numpy(data.targets(inputs)).to(device)
+        examples = torch.from_numpy(inputs).to(device)
+        steps = count_steps(job.plan, len(targets), smallest=self._smallest)
+        return TrainingContext(
+            job.plan, job.received, job.kept, steps, examples, targets, job.task.spec, job.channel_map
+        )
 
 
 def _check(job: ModuleJob) -> None:
@@ -115,27 +145,10 @@ def _check(job: ModuleJob) -> None:
         raise TrainsAlone("the memory of a board takes parts of batches")
     if job.parts is not None and any(map(_looks_inside, build_objectives(job.plan.objectives))):
         raise TrainsAlone("an objective looks inside what follows frozen layers")
-    if job.plan.batch_size < smallest_batch(job.module, job.task.trained):
-        raise TrainsAlone("batches are too small")
-    for part in job.module.modules():
-        if not type(part).__module__.startswith(KNOWN_PARTS):
-            raise TrainsAlone(f"the network has parts of its own ({type(part).__name__})")
 
 
 def _looks_inside(objective: LocalObjective) -> bool:
     return type(objective).why_before is not LocalObjective.why_before
-
-
-def _context(job: ModuleJob, data: LabelledData) -> TrainingContext:
-    """As in `edge_client.training.loop`."""
-    device = device_of(job.module)
-    inputs = data.inputs() if job.features is None else job.features[0].rows
-    targets = torch.from_numpy(data.targets(inputs)).to(device)
-    examples = torch.from_numpy(inputs).to(device)
-    steps = count_steps(job.plan, len(targets), smallest=smallest_batch(job.module, job.task.trained))
-    return TrainingContext(
-        job.plan, job.received, job.kept, steps, examples, targets, job.task.spec, job.channel_map
-    )
 
 
 def _evaluate(member: Member, job: ModuleJob) -> Evaluation:

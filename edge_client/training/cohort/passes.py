@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from edge_client.training.cohort.draws import Draws, DropoutOfEach
 from edge_client.training.losses import Loss
 from edge_client.training.objectives import base
 
@@ -20,7 +21,7 @@ class Rows:
     """What N devices compute with: tensors by name and examples, all [N, ...].
 
     `own` are those of each objective. `shares` [N, B] are the examples' shares in the mean of their batch, 0
-    for rows that only fill a batch up; None if all batches are full.
+    for rows that only fill a batch up; None if all batches are full. `draws` are for what is random.
     """
 
     trained: base.Tensors
@@ -29,6 +30,7 @@ class Rows:
     inputs: Tensor
     labels: Tensor
     shares: Tensor | None
+    draws: Draws
 
 
 class Passes:
@@ -58,7 +60,8 @@ class Passes:
         Buffers of the rows change as in a step.
         """
         take = vmap(grad(partial(self._total, network), has_aux=True), in_dims=_dims(rows))
-        gradients, (losses, sums) = take(*_arguments_of(rows))
+        with DropoutOfEach(rows.draws):
+            gradients, (losses, sums) = take(*_arguments_of(rows))
         return gradients, losses, sums
 
     def look(self, rows: Rows) -> base.Tensors:

@@ -1,12 +1,13 @@
 """The tensors of equal networks in one stack, and an optimizer for stacks."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from edge_client.models.fixed_state import sent_tensors
 from edge_client.training.optimizers import OPTIMIZERS
 from schemas.strategy import TrainingPlan
 
@@ -39,16 +40,21 @@ class Stack:
         self.tensors = {
             name: each.detach().new_empty((size, *each.shape)) for name, each in self._own.items()
         }
-        stacked = {id(tensor) for tensor in self._own.values()}
-        self._shared = [tensor for _, tensor in _tensors(module) if id(tensor) not in stacked]
+        stacked = {id(tensor): name for name, tensor in self._own.items()}
+        self._parts = {id(part) for each in (module, network) for part in find_parts(each, stacked)}
+        shared = {name: tensor for name, tensor in _tensors(module) if id(tensor) not in stacked}
+        self._shared = list(shared.values())
         self._first = [tensor.detach().clone() for tensor in self._shared]
+        self._sent = {name: stacked.get(id(tensor), tensor) for name, tensor in sent_tensors(module).items()}
+        self.shared = frozenset(self._sent.keys() & shared.keys())
 
-    def add(self, row: int) -> Member:
+    def add(self, row: int, *, alike: bool = False) -> Member:
         """A copy of the module with its present numbers, whose tensors are views of the row.
 
-        Raises `TrainsAlone` if the module has other numbers outside the network than the first one had.
+        Raises `TrainsAlone` if the module has other numbers outside the network than the first one had,
+        unless they are known to be `alike`.
         """
-        if not all(map(torch.equal, self._shared, self._first)):
+        if not alike and not all(map(torch.equal, self._shared, self._first)):
             raise TrainsAlone("frozen layers of devices differ")
         views = dict[int, Tensor]()
         for name, tensor in self._own.items():
@@ -56,39 +62,67 @@ class Stack:
             view.copy_(tensor.detach())
             views[id(tensor)] = _like(tensor, view)
         copies = dict[int, nn.Module]()
-        return Member(*(copy_module(each, views, copies) for each in (self._module, self._network)))
+        both = (self._module, self._network)
+        return Member(*(copy_module(each, views, self._parts, copies) for each in both))
+
+    def sent_by(self, row: int) -> dict[str, Tensor]:
+        """The tensors of a row's copy that travel as the model."""
+        sent = self._sent.items()
+        return {name: self.tensors[at][row] if isinstance(at, str) else at for name, at in sent}
+
+
+def find_parts(module: nn.Module, tensors: Collection[int]) -> list[nn.Module]:
+    """The parts of a module with tensors of these ids, themselves or within them."""
+    inner = [part for each in _children(module) for part in find_parts(each, tensors)]
+    own = (*module._parameters.values(), *module._buffers.values())
+    return [module, *inner] if inner or any(id(tensor) in tensors for tensor in own) else []
+
+
+def _children(module: nn.Module) -> Iterator[nn.Module]:
+    yield from module.children()
+    for value in vars(module).values():
+        if isinstance(value, tuple):
+            yield from (each for each in value if isinstance(each, nn.Module))
 
 
 def copy_module(
-    module: nn.Module, tensors: Mapping[int, Tensor], copies: dict[int, nn.Module] | None = None
+    module: nn.Module, tensors: Mapping[int, Tensor], parts: Collection[int], copies: dict[int, nn.Module]
 ) -> nn.Module:
     """A copy of a module with its own hooks, and other `tensors` in place of those with these ids.
 
-    Modules among `copies` have a copy already. `copy.deepcopy` takes ten times as long.
+    Of its parts, those with the ids `parts` are copied, and others are its own. `copies` has what is copied
+    already. `copy.deepcopy` takes ten times as long.
     """
-    made = {} if copies is None else copies
-    if id(module) in made:
-        return made[id(module)]
-    made[id(module)] = new = object.__new__(type(module))
+    if id(module) not in parts:
+        return module
+    if id(module) in copies:
+        return copies[id(module)]
+    copies[id(module)] = new = object.__new__(type(module))
     own = vars(module)
-    parts = {
-        name: None if each is None else copy_module(each, tensors, made)
+    modules = {
+        name: None if each is None else copy_module(each, tensors, parts, copies)
         for name, each in own["_modules"].items()
     }
     held = {
         kind: {name: tensors.get(id(each), each) for name, each in own[kind].items()}
         for kind in ("_parameters", "_buffers")
     }
-    others = {name: _copy_value(each, tensors, made) for name, each in own.items()}
-    new.__dict__ = {**others, **held, "_modules": parts}
+    others = {
+        # Besides dicts, such as those of hooks, nothing is changed in place.
+        name: each.copy() if isinstance(each, dict) else _copy_parts(each, tensors, parts, copies)
+        for name, each in own.items()
+    }
+    new.__dict__ = {**others, **held, "_modules": modules}
     return new
 
 
-def _copy_value(value: Any, tensors: Mapping[int, Tensor], copies: dict[int, nn.Module]) -> Any:
-    """An attribute of a copy; besides dicts, such as those of hooks, nothing is changed in place."""
-    if isinstance(value, tuple) and any(isinstance(each, nn.Module) for each in value):
-        return tuple(copy_module(each, tensors, copies) for each in value)
-    return value.copy() if isinstance(value, dict) else value
+def _copy_parts(
+    value: Any, tensors: Mapping[int, Tensor], parts: Collection[int], copies: dict[int, nn.Module]
+) -> Any:
+    """The value, with copies of modules that it holds as a tuple, out of sight of their owner."""
+    if not isinstance(value, tuple) or not any(isinstance(each, nn.Module) for each in value):
+        return value
+    return tuple(copy_module(each, tensors, parts, copies) for each in value)
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:

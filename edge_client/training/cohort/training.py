@@ -18,8 +18,16 @@ from torch import Tensor, nn
 
 from edge_client.models import attributes, modes
 from edge_client.training import epochs, loop, results
+from edge_client.training.cohort.draws import Draws
 from edge_client.training.cohort.passes import EXTRA, Passes, Rows
-from edge_client.training.cohort.stack import Member, Stack, StackOptimizer, TrainsAlone, copy_module
+from edge_client.training.cohort.stack import (
+    Member,
+    Stack,
+    StackOptimizer,
+    TrainsAlone,
+    copy_module,
+    find_parts,
+)
 from edge_client.training.losses import Loss
 from edge_client.training.objectives import base
 from edge_client.training.objectives.registry import build_objectives
@@ -69,6 +77,11 @@ class Client:
         return last.work * sum(map(len, last.batches))
 
     @cached_property
+    def generator(self) -> torch.Generator:
+        """Its random numbers, those of `seed_generators`."""
+        return torch.Generator(modes.device_of(self.member.module)).manual_seed(self.plan.seed)
+
+    @cached_property
     def radii(self) -> list[float]:
         """The radius of each step."""
         return [each.radius for each in self.passes for _ in each.batches]
@@ -103,17 +116,14 @@ def set_up(
     context: base.TrainingContext,
     *,
     outputs: int,
-    trained: Sequence[str] | None,
+    smallest: int,
 ) -> Client:
-    """Set up a device's objectives on its copy of the network.
+    """Set up a device's objectives on its copy of the network, which is in training mode.
 
-    `context` has the examples, `trained` the names of the arrays that change. Raises `TrainsAlone` if an
-    objective has a step of its own.
+    `context` has the examples; batches have at least `smallest` ones. Raises `TrainsAlone` if an objective
+    has a step of its own.
     """
-    objectives, device = build_objectives(plan.objectives), modes.device_of(member.module)
-    smallest = modes.smallest_batch(member.module, trained)
-    member.network.train()
-    modes.start_training(member.module, trained)
+    objectives, device = build_objectives(plan.objectives), context.inputs.device
     parts = list[base.StepPart]()
     with attributes.seed_generators(plan.seed, [device] if device.type == "cuda" else []):
         for objective in objectives:
@@ -160,7 +170,9 @@ class CohortTraining:
         self._labels = torch.cat([client.labels for client in clients])
         self._batches = _Batches(clients, self._device)
         self._observed: dict[str, Tensor] = {}
-        self._passes = Passes(copy_module(network, {}), stack.names, first.parts, loss)
+        own = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
+        parts = {id(part) for part in find_parts(network, own)}
+        self._passes = Passes(copy_module(network, own, parts, {}), stack.names, first.parts, loss)
 
     def run(self) -> list[results.TrainingResult]:
         """Train for the plan's epochs; the results in the order of the clients."""
@@ -272,6 +284,7 @@ class CohortTraining:
             inputs.view(*shape, *inputs.shape[1:]),
             labels.view(*shape, *labels.shape[1:]),
             examples.shares,
+            Draws([self._clients[row].generator for row in rows], examples.sizes),
         )
 
     def _observe(self, rows: Sequence[int], number: int, sums: base.Tensors) -> None:
@@ -311,9 +324,10 @@ class CohortTraining:
 
 @dataclass(frozen=True, eq=False)
 class _Examples:
-    """The examples of a step of N clients: places [N, B], and `shares` as in `Rows`."""
+    """The examples of a step of N clients: places [N, B], their own number, and `shares` as in `Rows`."""
 
     places: Tensor
+    sizes: Sequence[int]
     shares: Tensor | None
 
 
@@ -350,6 +364,7 @@ class _Batches:
         shares = None if (sizes == width).all() else (np.arange(width) < sizes[:, None]) / sizes[:, None]
         return _Examples(
             torch.from_numpy(places).to(self._device),
+            sizes.tolist(),
             None if shares is None else torch.from_numpy(shares.astype(np.float32)).to(self._device),
         )
 

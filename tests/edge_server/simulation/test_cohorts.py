@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
+from edge_client.training.cohort import jobs
 from edge_client.training.cohort.training import CohortTraining
 from edge_server.config.load import load_config
 from edge_server.simulation.client_work import ClientJob, ClientWork, CohortWorkers, Outcome
@@ -162,7 +163,10 @@ def test_a_device_that_fails_leaves_its_cohort_in_peace(
         assert line["completed"] == [f"device-000{number}" for number in (2, 3, 4, 5, 6)]
 
 
-def test_why_devices_train_one_by_one_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_why_devices_train_one_by_one_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "_said", set())
     with caplog.at_level(logging.WARNING):
         run(tmp_path / "run", "fedgh", *ROUNDS, "simulation.cohort=6", engine=None)
     said = [record.getMessage() for record in caplog.records if "one by one" in record.getMessage()]

@@ -22,7 +22,11 @@ from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import Arrays, Groups
 from schemas.values import ModelSpec, Preprocessing
 
-SHAPES: dict[str, tuple[int, ...]] = {"resnet20": (3, 8, 8), "resnet20-group": (3, 8, 8)}
+SHAPES: dict[str, tuple[int, ...]] = {
+    "resnet20": (3, 8, 8),
+    "resnet20-group": (3, 8, 8),
+    "mobilenet-v2-quarter": (3, 32, 32),
+}
 CLOSE = 2e-5  # largest difference of a weight after a few steps, which the order of sums makes
 
 

@@ -126,6 +126,14 @@ def test_heads_train_on_features_as_alone(parts: tuple[str, ...]) -> None:
         assert ours.metrics.received_loss == pytest.approx(theirs.metrics.received_loss)
 
 
+def test_dropout_draws_what_a_device_draws_alone() -> None:
+    head = ("classifier.1.weight", "classifier.1.bias")
+    for settings in ({}, {"sam_radius": 0.1, "local_epochs": 3}):
+        given = jobs("mobilenet-v2-quarter", plan(**settings), trained=head)
+        for ours, job in zip(together(given), given, strict=True):
+            check_equal(ours, alone(job))
+
+
 def test_the_same_cohort_has_the_same_bits() -> None:
     for model, training in (("cnn-batch", plan(momentum=0.9)), ("two-nn", plan(ATTENTIVE, local_epochs=1))):
         first, second = (together(jobs(model, training)) for _ in range(2))
