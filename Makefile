@@ -34,7 +34,7 @@ FIRST ?= 0
 # The commit of the earlier version of `make test-upgrade`: what was before it was never released.
 UPGRADE_FROM ?= 83757931
 
-.PHONY: help demo docs reference try-docs dist try-python test test-flower test-providers test-slow test-fleet test-upgrade test-graphs test-memory matrix networks bench bench-bytes profile chaos storm storm-mutants trees fuzz check-deploy arm64 alone attacks contents lint format clean
+.PHONY: help demo docs reference try-docs dist try-python test test-flower test-providers test-slow test-fleet test-upgrade test-graphs test-memory matrix networks runtimes bench bench-bytes profile chaos storm storm-mutants trees fuzz check-deploy arm64 alone attacks contents lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
@@ -52,6 +52,7 @@ help:
 	@echo "make test-memory  predicted against measured memory of training, every network and tier (a quarter of an hour)"
 	@echo "make matrix   files of other programs, read by training, infer and serve, as a table (2 minutes)"
 	@echo "make networks  trace, cut and export the networks of torchvision and timm that boards use, as a table (a quarter of an hour)"
+	@echo "make runtimes  every shipped network and tier in other runtimes, each in an environment of its own, as a table (an hour, Node)"
 	@echo "make bench    measure bytes, memory, rounds and simulations against floors and peers (half an hour, MNIST in DATA_ROOT)"
 	@echo "make bench-bytes  bytes and accuracy for every combination of codecs (a quarter of an hour)"
 	@echo "make profile  profile a round: flame graphs of server and device in runs/profile"
@@ -139,6 +140,10 @@ matrix: $(INSTALLED)
 
 networks: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.networks
+
+# The environments lie below .venv; packages of Node come from its own registry.
+runtimes: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.runtimes
 
 chaos: $(INSTALLED)
 	CHAOS_EVERY_WRITE=1 SLOW_TESTS=1 $(BIN)/python -m pytest --timeout 1200 tests/chaos/test_every_write.py \
