@@ -3,7 +3,7 @@
 Both change the module's weights in place. Imports torch: import it late.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -156,7 +156,7 @@ class TorchTrainer(trainer.Trainer):
         self._work.check(task)
 
     def train(self, job: trainer.TrainingJob) -> trainer.Trained:
-        own = self._with_module(job)
+        own = self.with_module(job)
         before = self._work.evaluate(own)
         result = self._work.train(own)
         own.module.zero_grad(set_to_none=True)
@@ -165,23 +165,14 @@ class TorchTrainer(trainer.Trainer):
         made = vars(own).get("features")
         return trainer.Trained.of(result, before, after, delta=delta, features=made[-1] if made else None)
 
-    def train_together(
-        self, jobs: Sequence[trainer.TrainingJob], *, measured: bool = True
-    ) -> Sequence[trainer.Trained | Exception | None]:
-        if self._work is not OWN_TRAINING:
-            return [None] * len(jobs)
-        # Imported here: only simulations train devices together.
-        from edge_client.training.cohort.jobs import train_jobs
-
-        return train_jobs(jobs, self._with_module, measured=measured)
-
     def outputs(self, job: trainer.TrainingJob, inputs: Inputs) -> Inputs:
-        return logits(self._with_module(job).module, inputs, batch_size=EVALUATION_BATCH)
+        return logits(self.with_module(job).module, inputs, batch_size=EVALUATION_BATCH)
 
     def score(self, job: trainer.TrainingJob) -> Groups:
-        return self._work.train(self._with_module(job)).groups
+        return self._work.train(self.with_module(job)).groups
 
-    def _with_module(self, job: trainer.TrainingJob) -> ModuleJob:
+    def with_module(self, job: trainer.TrainingJob) -> ModuleJob:
+        """The job with the weights that it has received in its module."""
         if self._threads:
             torch.set_num_threads(self._threads)
         task, received = job.task, job.received

@@ -132,11 +132,11 @@ def _trainer(name: TrainerName, accelerator: str) -> "Trainer":
     if name == "onnx":
         return make_trainer("onnx", threads=1)
     from edge_client.pruning.submodel_cache import SubModelCache
+    from edge_client.training.cohort.jobs import CohortTrainer
     from edge_client.training.step_capture import Recorder
-    from edge_client.training.torch_trainer import TorchTrainer
 
     sub_models = SubModelCache(KEPT_MODULES, device=accelerator)
-    return TorchTrainer(sub_models=sub_models, recorder=Recorder(after=PLAIN_STEPS))
+    return CohortTrainer(sub_models=sub_models, recorder=Recorder(after=PLAIN_STEPS))
 
 
 class ClientWork:

@@ -22,10 +22,10 @@ from edge_client.models.header import header_name
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.submodel_cache import SubModelCache
 from edge_client.pruning.surgery import arrays_of
+from edge_client.training.cohort.jobs import CohortTrainer
 from edge_client.training.feature_cache import FeatureCache, StillPart
 from edge_client.training.loop import single_thread
 from edge_client.training.step_capture import Recorder
-from edge_client.training.torch_trainer import TorchTrainer
 from edge_client.training.trainer import Trained, TrainingJob
 from edge_server.simulation.client_work import KEPT_MODULES, PLAIN_STEPS
 from schemas.messages import TrainTask
@@ -95,7 +95,7 @@ def on_a_gpu() -> list[Figure]:
 def figure(setup: SetUp, device: str, *, pairs: int) -> Figure:
     with _jobs(setup) as jobs:
         trainers = [
-            TorchTrainer(
+            CohortTrainer(
                 sub_models=SubModelCache(KEPT_MODULES, device=device), recorder=Recorder(after=PLAIN_STEPS)
             )
             for _ in range(2)
@@ -121,7 +121,7 @@ def figure(setup: SetUp, device: str, *, pairs: int) -> Figure:
     )  # fmt: skip
 
 
-def _train_together(trainer: TorchTrainer, jobs: list[TrainingJob], size: int) -> None:
+def _train_together(trainer: CohortTrainer, jobs: list[TrainingJob], size: int) -> None:
     for start in range(0, len(jobs), size):
         for result in trainer.train_together(jobs[start : start + size]):
             if not isinstance(result, Trained):
@@ -129,7 +129,7 @@ def _train_together(trainer: TorchTrainer, jobs: list[TrainingJob], size: int) -
             _read(result)
 
 
-def _train_alone(trainer: TorchTrainer, jobs: list[TrainingJob]) -> None:
+def _train_alone(trainer: CohortTrainer, jobs: list[TrainingJob]) -> None:
     for job in jobs:
         _read(trainer.train(job))
 

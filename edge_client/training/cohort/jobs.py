@@ -20,7 +20,7 @@ from edge_client.training.objectives.base import LocalObjective, TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.results import NOTHING, Evaluation, TrainingResult, TrainingStopped
 from edge_client.training.step_capture import KNOWN_PARTS
-from edge_client.training.torch_trainer import EVALUATION_BATCH, ModuleJob
+from edge_client.training.torch_trainer import EVALUATION_BATCH, ModuleJob, TorchTrainer
 from edge_client.training.trainer import Trained, TrainingJob
 
 log = logging.getLogger(__name__)
@@ -38,10 +38,18 @@ class _Joined:
     before: Evaluation
 
 
-def train_jobs(
+class CohortTrainer(TorchTrainer):
+    """Training with torch, and of several devices in common steps: for simulations alone."""
+
+    def train_together(
+        self, jobs: Sequence[TrainingJob], *, measured: bool = True
+    ) -> list[Trained | Exception | None]:
+        return _train_jobs(jobs, self.with_module, measured=measured)
+
+
+def _train_jobs(
     jobs: Sequence[TrainingJob], load: Callable[[TrainingJob], ModuleJob], *, measured: bool
 ) -> list[Trained | Exception | None]:
-    """As `Trainer.train_together`; `load` puts the weights that a job has received into its module."""
     results: list[Trained | Exception | None] = [None] * len(jobs)
     with ExitStack() as joining:
         cohort = _Cohort(len(jobs), measured, joining)

@@ -14,7 +14,7 @@ from edge_client.models.build import build_model
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.slicing import extract
 from edge_client.pruning.surgery import arrays_of
-from edge_client.training.torch_trainer import TorchTrainer
+from edge_client.training.cohort.jobs import CohortTrainer
 from edge_client.training.trainer import Trained, TrainingJob
 from schemas.messages import TrainTask
 from schemas.strategy import Component, TrainingPlan
@@ -91,14 +91,14 @@ def examples(shape: tuple[int, ...], count: int, held_out: int, *, seed: int) ->
 def together(given: Sequence[TrainingJob]) -> list[Trained]:
     """The jobs' results in common steps, with arrays that stay."""
     results = [
-        settled(result) for result in TorchTrainer().train_together(given) if isinstance(result, Trained)
+        settled(result) for result in CohortTrainer().train_together(given) if isinstance(result, Trained)
     ]
     assert len(results) == len(given), "not all devices trained together"
     return results
 
 
 def alone(job: TrainingJob) -> Trained:
-    return settled(TorchTrainer().train(job))
+    return settled(CohortTrainer().train(job))
 
 
 def settled(trained: Trained) -> Trained:

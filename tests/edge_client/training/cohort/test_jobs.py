@@ -7,8 +7,8 @@ import pytest
 
 from edge_client.data.dataset import LabelledData
 from edge_client.data.local import LocalData
+from edge_client.training.cohort.jobs import CohortTrainer
 from edge_client.training.results import TrainingStopped
-from edge_client.training.torch_trainer import TorchTrainer
 from edge_client.training.trainer import Trained, TrainingJob, cohort_key
 from schemas.errors import InvariantError
 from schemas.submodel import SubModelSpec
@@ -17,7 +17,7 @@ from tests.edge_client.training.cohort.clients import alone, check_equal, jobs, 
 
 def outcomes(given: list[TrainingJob]) -> list[Trained | Exception | None]:
     return [
-        settled(each) if isinstance(each, Trained) else each for each in TorchTrainer().train_together(given)
+        settled(each) if isinstance(each, Trained) else each for each in CohortTrainer().train_together(given)
     ]
 
 
@@ -85,7 +85,7 @@ def test_a_single_device_is_left_alone() -> None:
 def test_no_training_goes_on_when_it_is_to_stop() -> None:
     given = [replace(job, should_stop=lambda: True) for job in jobs("mlp", plan())]
     with pytest.raises(TrainingStopped):
-        TorchTrainer().train_together(given)
+        CohortTrainer().train_together(given)
 
 
 def test_jobs_that_differ_in_data_and_seed_alone_have_one_key() -> None:
