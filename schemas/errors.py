@@ -1,15 +1,51 @@
 """One root error and three kinds by who is to blame: the peer, the user, this program.
 
-Below them what their texts need: similar names, nouns with counts.
+Above them the codes of refusals; below them what their texts need: similar names, nouns with counts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any
 
 MAX_SECONDS = 1e9  # the longest duration, some 31 years: a time that far from now is still a date
 
 
 MAX_QUOTED = 200  # characters of the user's data in an error
+
+
+class Reason(StrEnum):
+    """Why something was refused: stable codes for programs."""
+
+    MALFORMED = "malformed"
+    OVERSIZED = "oversized"
+    UNKNOWN_KIND = "unknown-kind"
+    UNSUPPORTED_PROTOCOL = "unsupported-protocol"
+    WRONG_FEDERATION = "wrong-federation"
+    WRONG_SENDER = "wrong-sender"
+    NOT_SELECTED = "not-selected"
+    STALE_ROUND = "stale-round"
+    ALREADY_COUNTED = "already-counted"
+    DIGEST_MISMATCH = "digest-mismatch"
+    WRONG_SHAPE = "wrong-shape"
+    NOT_FINITE = "not-finite"
+    OUT_OF_BOUNDS = "out-of-bounds"
+    EXAGGERATED = "exaggerated"
+    REPLAYED = "replayed"
+    HARMFUL = "harmful"
+    QUARANTINED = "quarantined"
+    INCOMPATIBLE = "incompatible"
+    UNKNOWN_BLOB = "unknown-blob"
+    TASK_FAILED = "task-failed"
+    NO_MEMORY = "no-memory"
+    BAD_GRAPH = "bad-graph"
+    UNTRUSTED = "untrusted"
+    NO_SPACE = "no-space"
+    NOT_ENTITLED = "not-entitled"
+    TOO_MANY_REQUESTS = "too-many-requests"
+    INELIGIBLE = "ineligible"
+    SAME_NAME = "same-name"
+    SUPERSEDED = "superseded"
+    WRONG_SUM = "wrong-sum"
 
 
 class EdgeError(Exception):
@@ -19,7 +55,7 @@ class EdgeError(Exception):
 class PeerError(EdgeError):
     """A peer sent something invalid: log its id, count the error, answer it, continue.
 
-    `reason` is a value of `schemas.values.Reason` and is sent back to the peer.
+    `reason` is a value of `Reason` and is sent back to the peer.
     """
 
     def __init__(self, message: str, *, reason: str = "malformed") -> None:

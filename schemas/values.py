@@ -1,4 +1,4 @@
-"""Values in messages, with their bounds: reason codes, device profiles, model and data, measurements."""
+"""Values in messages, with their bounds: device profiles, model and data, measurements."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -26,41 +26,6 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]  # the largest that numpy and torch
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Variant = Literal["fp32", "fp16", "int8"]  # of an ONNX file: as trained, 16-bit floats, 8-bit integers
 FeatureType = Literal["fp32", "fp16"]  # of features that a device keeps
-
-
-class Reason(StrEnum):
-    """Why something was refused: stable codes for programs."""
-
-    MALFORMED = "malformed"
-    OVERSIZED = "oversized"
-    UNKNOWN_KIND = "unknown-kind"
-    UNSUPPORTED_PROTOCOL = "unsupported-protocol"
-    WRONG_FEDERATION = "wrong-federation"
-    WRONG_SENDER = "wrong-sender"
-    NOT_SELECTED = "not-selected"
-    STALE_ROUND = "stale-round"
-    ALREADY_COUNTED = "already-counted"
-    DIGEST_MISMATCH = "digest-mismatch"
-    WRONG_SHAPE = "wrong-shape"
-    NOT_FINITE = "not-finite"
-    OUT_OF_BOUNDS = "out-of-bounds"
-    EXAGGERATED = "exaggerated"
-    REPLAYED = "replayed"
-    HARMFUL = "harmful"
-    QUARANTINED = "quarantined"
-    INCOMPATIBLE = "incompatible"
-    UNKNOWN_BLOB = "unknown-blob"
-    TASK_FAILED = "task-failed"
-    NO_MEMORY = "no-memory"
-    BAD_GRAPH = "bad-graph"
-    UNTRUSTED = "untrusted"
-    NO_SPACE = "no-space"
-    NOT_ENTITLED = "not-entitled"
-    TOO_MANY_REQUESTS = "too-many-requests"
-    INELIGIBLE = "ineligible"
-    SAME_NAME = "same-name"
-    SUPERSEDED = "superseded"
-    WRONG_SUM = "wrong-sum"
 
 
 class Eligibility(StrEnum):

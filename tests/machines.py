@@ -44,11 +44,11 @@ from edge_server.rounds.gateway import machine as gateway
 from edge_server.transport.lease import machine as lease
 from edge_server.transport.lease import state as lease_state
 from edge_server.transport.lease.phases import Looking
+from schemas.errors import Reason
 from schemas.messages import BlobRequest, StandbyEntry
 from schemas.messages.remote import DiagnosticObstacle
 from schemas.messages.rollout import Stage
 from schemas.tensors.chunks import Chunk
-from schemas.values import Reason
 from tests.edge_client.agent.client_update import test_trial as releases
 from tests.edge_client.agent.eligibility import test_machine as boards
 from tests.edge_client.agent.remote import test_machine as diagnostics

@@ -24,7 +24,7 @@ from edge_client.system.hardware.memory import memory, resident, storage
 from edge_client.system.hardware.power import hottest, power, zones
 from edge_client.transport.broker_link import Arrived, LinkDown, LinkUp
 from edge_client.transport.paho_client import device_name_conflict
-from schemas import messages, values
+from schemas import errors, messages
 from schemas.messages import DeliverTask, Task, Telemetry, Update
 from schemas.topics import Channel, DeviceTopic, StateTopic
 from schemas.values import BoardState
@@ -230,10 +230,10 @@ class Announcer(Service):
 
     def on_refusal(self, refusal: messages.Refusal) -> None:
         """The server rejects the birth: repeat it later; raises `ConfigError` if the name is taken."""
-        if refusal.reason in (values.Reason.TOO_MANY_REQUESTS, values.Reason.NOT_SELECTED):
+        if refusal.reason in (errors.Reason.TOO_MANY_REQUESTS, errors.Reason.NOT_SELECTED):
             now, chance = time.monotonic(), random.random()
             self._contact = server_contact.on_rejection(self._contact, now, chance)
-        if refusal.reason is values.Reason.SAME_NAME and refusal.instance == self._presence.instance:
+        if refusal.reason is errors.Reason.SAME_NAME and refusal.instance == self._presence.instance:
             self._name_conflicts += 1
             log.error("another device is called %s: %s", self._settings.device, refusal.detail)
             if self._name_conflicts >= MAX_NAME_CONFLICTS:

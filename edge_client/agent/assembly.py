@@ -25,12 +25,11 @@ from edge_client.security.task_verifier import TaskVerifier
 from edge_client.security.trusted_key import TrustedKey, make_untrusted_error
 from edge_client.transport.broker_link import Arrived, Inbox
 from edge_client.transport.mqtt_client import Link
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import Acknowledgement, AnyMessage, DeliverTask, Refusal, Task, TrainTask
 from schemas.security.manifest import SignedManifest
 from schemas.tensors.chunks import decode_chunk
 from schemas.topics import Channel, DeviceTopic, SharedTopic, StateTopic, device_filters
-from schemas.values import Reason
 
 
 class SignaturePolicy:

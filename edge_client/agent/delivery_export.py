@@ -12,7 +12,7 @@ from edge_client.data.dataset import Inputs, Pixels
 from edge_client.data.local import LocalData
 from edge_client.inference import installed_model
 from edge_client.system.libraries import is_installed
-from schemas import messages, values
+from schemas import errors, messages
 from schemas.errors import PeerError
 from schemas.messages.tasks import GRAPH
 from schemas.submodel import ChannelMap
@@ -97,7 +97,7 @@ def export_with_graph(job: ExportJob) -> ExportedModel:
     graph = _given_graph(job)
     if graph is None:
         raise PeerError(
-            "this device exports without torch: the task has no graph", reason=values.Reason.INCOMPATIBLE
+            "this device exports without torch: the task has no graph", reason=errors.Reason.INCOMPATIBLE
         )
     report = export_filled(
         graph,

@@ -19,7 +19,7 @@ from edge_client.agent.worker import DataChanged
 from edge_client.data.local import LocalData
 from edge_client.transport.broker_link import Arrived, Inbox, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
-from schemas import messages, topics, values
+from schemas import errors, messages, topics
 from schemas.errors import PeerError
 from schemas.messages.client_update import UpdateCause, UpdateStage
 from schemas.tensors.chunks import decode_chunk
@@ -188,7 +188,7 @@ def decode_rollout_message(payload: bytes, federation: str) -> messages.ModelOff
     """The message of a device's rollout topic; raises `PeerError` for any other."""
     message = messages.decode_message(payload, federation=federation)
     if not isinstance(message, messages.ModelOffer | messages.ModelWithdrawal):
-        raise PeerError(f"'{message.kind}' does not belong on this topic", reason=values.Reason.UNKNOWN_KIND)
+        raise PeerError(f"'{message.kind}' does not belong on this topic", reason=errors.Reason.UNKNOWN_KIND)
     return message
 
 

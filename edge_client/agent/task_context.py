@@ -12,7 +12,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.training.checkpoints import EpochCheckpoints
-from schemas import statistics, values
+from schemas import errors, statistics
 from schemas.errors import PeerError
 from schemas.tensors.chunks import CHUNK_BYTES
 
@@ -57,5 +57,5 @@ class TaskContext:
         if not allowed:
             raise PeerError(
                 f"model '{name}' is not one that this device may import: start it with --model-code {name}",
-                reason=values.Reason.INCOMPATIBLE,
+                reason=errors.Reason.INCOMPATIBLE,
             )

@@ -17,7 +17,7 @@ from edge_client.training import choice, results
 from edge_client.training.dead_channels import DEAD_CHANNELS, MAX_DEAD, dead_share
 from edge_client.training.requests import Work, do_alone
 from edge_client.training.trainer import Trained, decline_unknown
-from schemas import statistics, values
+from schemas import errors, statistics, values
 from schemas.errors import PeerError, format_count
 from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.messages.tasks import FIXED
@@ -253,11 +253,11 @@ def do_statistics(task: TrainTask, request: statistics.StatisticsRequest, contex
         raise PeerError(
             f"{format_count(len(data), 'example')}: statistics of fewer than {context.min_examples} tell too "
             "much of each (--min-examples)",
-            reason=values.Reason.INELIGIBLE,
+            reason=errors.Reason.INELIGIBLE,
         )
     odd = not_finite(data)
     if odd:
-        raise PeerError(f"{odd} has values that are not finite numbers", reason=values.Reason.NOT_FINITE)
+        raise PeerError(f"{odd} has values that are not finite numbers", reason=errors.Reason.NOT_FINITE)
     groups: dict[str, Any] = statistics_of(data, request, outputs=task.model.num_classes)
     blob = context.store.put_groups(groups, chunk_bytes=context.chunk_bytes)
     metrics = values.TrainingMetrics(examples=len(data), epochs=0, steps=0)

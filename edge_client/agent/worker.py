@@ -20,9 +20,8 @@ from edge_client.storage.atomic_files import DISK_FULL
 from edge_client.system.hardware.memory import memory
 from edge_client.system.process_memory import GivingBack, is_shortage
 from edge_client.transport.broker_link import Inbox, LinkUp
-from schemas.errors import EdgeError, PeerError
+from schemas.errors import EdgeError, PeerError, Reason
 from schemas.messages import DeliverTask, Task, Update, encode_message
-from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
-from schemas.errors import ConfigError, PeerError
+from schemas.errors import ConfigError, PeerError, Reason
 from schemas.tensors.arrays import AnyArray
 from schemas.tensors.files import tensor_file_blocks
-from schemas.values import Reason
 
 MAGIC = bytes.fromhex("28b52ffd")  # in a safetensors file they would mean a header of 4 GB
 WINDOW_BYTES = 8 * 1024 * 1024  # the decoder's limit; RFC 8878 recommends that decoders support this size

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from edge_client.data import columns, shapes
 from edge_client.data.classes import misfit, misfit_of_numbers, numbers
 from edge_client.data.pictures.scale import scale_misfit
-from schemas import messages, values
+from schemas import errors, messages
 from schemas.errors import ConfigError, PeerError, format_count
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class LocalData:
                 scales = data.preprocessing.picture_scale, task.preprocessing.picture_scale
                 misfit = misfit or scale_misfit(*scales)
             if why := misfit or _unknown_classes(data, task):
-                raise PeerError(why, reason=values.Reason.INCOMPATIBLE)
+                raise PeerError(why, reason=errors.Reason.INCOMPATIBLE)
 
 
 class DataFeed(Protocol):
@@ -109,6 +109,6 @@ def _for_task(data: "LabelledData", task: messages.Task) -> "LabelledData":
     try:
         taken = shapes.fit_data(data, task.model.input_shape, task.preprocessing)
     except ConfigError as error:
-        raise PeerError(str(error), reason=values.Reason.INCOMPATIBLE) from error
+        raise PeerError(str(error), reason=errors.Reason.INCOMPATIBLE) from error
     shapes.say_other_scale(taken, task.preprocessing)
     return replace(in_task(taken, task.model.task, names), preprocessing=task.preprocessing)

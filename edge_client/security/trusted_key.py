@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import ConfigError, PeerError
+from schemas.errors import ConfigError, PeerError, Reason
 from schemas.security.manifest import Manifest, SignedManifest, decode_manifest, manifest_path, signed_bytes
-from schemas.values import Reason
 
 REMEDY = "pip install 'edge-federation[trust]'"
 

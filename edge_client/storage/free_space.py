@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from schemas.errors import PeerError
-from schemas.values import Reason
+from schemas.errors import PeerError, Reason
 
 RESERVE_BYTES, RESERVE_SHARE = 64 * 1024**2, 0.05  # what stays free; the share is for a small disk
 

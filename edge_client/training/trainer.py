@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from edge_client.compression.low_rank import Factors, with_products
 from edge_client.data.local import LocalData
 from edge_client.training import checkpoints, feature_cache, results
-from schemas.errors import ConfigError, PeerError
+from schemas.errors import ConfigError, PeerError, Reason
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import Arrays, Groups, kind_of
-from schemas.values import KeptFeatures, Reason, TrainerName, TrainingMetrics
+from schemas.values import KeptFeatures, TrainerName, TrainingMetrics
 
 
 @contextmanager

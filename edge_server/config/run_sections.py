@@ -11,13 +11,7 @@ from edge_server.strategy.weighting.claims import Claims
 from schemas import errors, selectors
 from schemas.base import Name, Settings
 from schemas.errors import ConfigError, nearest
-from schemas.values import (
-    LAST_ROUND,
-    MAX_SITES,
-    Seconds,
-    Seed,
-    TrainerName,
-)
+from schemas.values import LAST_ROUND, MAX_SITES, Seconds, Seed, TrainerName
 
 ENGINE_NAMES = ("local", "ray")  # engines for simulated devices; `simulation.engines` has an entry for each
 When = Literal["at-once", "every-s", "new-data", "drift"]  # `rounds.openings` has an entry for each

@@ -39,9 +39,8 @@ from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.closing import close_round, whole_weights
 from edge_server.strategy.explanations import Observation
 from edge_server.strategy.strategy import State, known_examples, statistics_request
-from schemas.errors import InvariantError
+from schemas.errors import InvariantError, Reason
 from schemas.messages import SiteSum, Update
-from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 SHRUNK = 0.7

@@ -28,8 +28,8 @@ from edge_server.storage.records import Summary
 from edge_server.storage.recovery import Resumption
 from edge_server.storage.run_folder import RunFolder
 from edge_server.transport.object_store.store import ObjectStore
+from schemas.errors import Reason
 from schemas.submodel import SubModelSpec
-from schemas.values import Reason
 
 
 @dataclass(frozen=True)

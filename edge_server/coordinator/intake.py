@@ -13,10 +13,9 @@ from edge_server.transport.receivers.messages import Misfit, NoRoom, Placed, Rec
 from edge_server.transport.receivers.pool import ReceiverPool
 from schemas import messages
 from schemas.base import is_of_site
-from schemas.errors import ConfigError, PeerError
+from schemas.errors import ConfigError, PeerError, Reason
 from schemas.tensors.chunks import CHUNK_HEADER_BYTES, NO_CHUNKS, Chunk, ChunkSet, decode_chunk
 from schemas.topics import Channel, DeviceTopic, SiteTopic
-from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.service_folder import ServiceFolder, default_service_folder
 from edge_server.transport.broker_connection import BrokerConnection
 from edge_server.transport.lease.keeper import LeaseKeeper
-from schemas import messages, topics, values
+from schemas import errors, messages, topics
 from schemas.errors import EdgeError, PeerError
 
 log = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class Reception:
             federation=self._federation,
             device=message.device,
             digest=message.digest,
-            reason=values.Reason.UNKNOWN_BLOB,
+            reason=errors.Reason.UNKNOWN_BLOB,
             detail="the server is starting",
         )
         answer = str(topics.DeviceTopic(self._federation, message.device, topics.Channel.DOWN))

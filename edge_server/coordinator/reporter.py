@@ -18,8 +18,7 @@ from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import EndRun, Note
 from edge_server.rounds.state import Federation
 from edge_server.storage.records import RoundRecord, Summary
-from schemas.errors import EdgeError, PeerError
-from schemas.values import Reason
+from schemas.errors import EdgeError, PeerError, Reason
 
 log = logging.getLogger(__name__)
 

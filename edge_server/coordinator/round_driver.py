@@ -55,9 +55,9 @@ from edge_server.rounds.sites.presence import Sites
 from edge_server.rounds.state import Federation, Phase, is_over
 from edge_server.storage.recovery import Recovered
 from edge_server.transport.broker_connection import BrokerConnection
+from schemas.errors import Reason
 from schemas.messages import Message, Refusal, Task, TrainTask, Update
 from schemas.tensors.chunks import CHUNK_SIZES
-from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 

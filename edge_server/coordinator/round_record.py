@@ -25,11 +25,12 @@ from edge_server.strategy.data_statistics import STATISTICS
 from edge_server.strategy.explanations import ChannelScores, Observation, Similarity
 from edge_server.strategy.pruning.pruners import l1_norms
 from edge_server.strategy.strategy import State
+from schemas.errors import Reason
 from schemas.messages import Update
 from schemas.statistics import FEATURES, LABELS, TARGETS
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import Arrays
-from schemas.values import Reason, TrainingMetrics
+from schemas.values import TrainingMetrics
 
 MAX_ROUNDS = 100
 MAX_NUMBERS = 60_000

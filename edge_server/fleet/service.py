@@ -24,11 +24,10 @@ from edge_server.fleet.settings.service import ServedFederation, ServiceSettings
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.service_folder import ServiceFolder
 from edge_server.transport.broker_connection import BrokerConnection, check_sender
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import Birth, Death, Message, Refusal, Telemetry, decode_message, encode_message
 from schemas.messages.blobs import UNKNOWN_DIGEST
 from schemas.topics import Channel, DeviceTopic, SiteTopic, device_topic, fleet_filters
-from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 TICK_S = 0.5

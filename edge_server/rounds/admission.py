@@ -11,7 +11,7 @@ from edge_server.rounds.participant import AT_WORK
 from edge_server.rounds.participants import CERTAIN, Claimants
 from edge_server.rounds.quarantine import question_device
 from edge_server.rounds.state import Federation, Step
-from schemas import messages, values
+from schemas import errors, messages
 
 
 def check_name(federation: Federation, birth: messages.Birth, known: Device | None) -> Step:
@@ -35,7 +35,7 @@ def check_name(federation: Federation, birth: messages.Birth, known: Device | No
     if claimants.later_is_there:
         first = f"{_describe_claimant(claimants.before, claimants)} came first under this name"
         named = {"instance": birth.instance}
-        commands.append(send_refusal(birth.federation, birth.device, values.Reason.SAME_NAME, first, **named))
+        commands.append(send_refusal(birth.federation, birth.device, errors.Reason.SAME_NAME, first, **named))
     # Each device counts its own connections, so session numbers do not say which of the two is connected.
     return replace(federation, fleet=federation.fleet.with_session(birth.device, birth.session)), commands
 
@@ -53,7 +53,7 @@ def question_newcomer(federation: Federation, birth: messages.Birth, now: float)
     if birth.device in taken.waiting:
         return _with(federation, taken), []
     later = f"{newcomers.most} new devices are being admitted: repeat the birth later"
-    return federation, [send_refusal(birth.federation, birth.device, values.Reason.TOO_MANY_REQUESTS, later)]
+    return federation, [send_refusal(birth.federation, birth.device, errors.Reason.TOO_MANY_REQUESTS, later)]
 
 
 def answered_birth(federation: Federation, refusal: messages.Refusal) -> messages.Birth | None:
@@ -100,7 +100,7 @@ def misses_birth(federation: Federation, device: str) -> bool:
 
 def ask_for_birth(federation: Federation, device: str) -> Command:
     detail = "not known here, or lost: repeat the birth"
-    return send_refusal(federation.name, device, values.Reason.TOO_MANY_REQUESTS, detail)
+    return send_refusal(federation.name, device, errors.Reason.TOO_MANY_REQUESTS, detail)
 
 
 def _newcomers(federation: Federation) -> Newcomers:

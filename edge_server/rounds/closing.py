@@ -9,8 +9,7 @@ from edge_server.rounds.events import CloseRound, Command, Note, RecordStrike, R
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.rollback import TRIES, can_undo, request_rollback, vain_rollback_text
 from edge_server.rounds.state import Federation, Phase, Step, end
-from schemas.errors import format_count
-from schemas.values import Reason
+from schemas.errors import Reason, format_count
 
 RETRY_S = 2.0  # Seconds before an abandoned round is planned again; doubles with each abandonment
 

@@ -15,10 +15,10 @@ from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.state import Federation, Phase, Step, with_participant
 from schemas import messages
-from schemas.errors import format_count
+from schemas.errors import Reason, format_count
 from schemas.security.manifest import Manifest
 from schemas.tensors.chunks import NO_CHUNKS, Chunk, ChunkSet
-from schemas.values import Eligibility, Reason
+from schemas.values import Eligibility
 
 
 def receive(

@@ -7,10 +7,11 @@ from typing import Any, Literal
 from edge_client.transport.chunk_transfer import WriteChunk
 from edge_server.rounds import event_entry, fleet
 from edge_server.security.secure_aggregation.protocol import OpenedSecrets
+from schemas.errors import Reason
 from schemas.messages import Delivery, FromDevice, FromSite, Message, Refusal, SiteSum, Task, Update
 from schemas.security.manifest import Manifest
 from schemas.tensors.chunks import NO_CHUNKS, BlobRef, Chunk, ChunkSet
-from schemas.values import Feature, Reason
+from schemas.values import Feature
 
 RunOutcome = Literal["finished", "failed", "interrupted"]
 

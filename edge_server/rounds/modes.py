@@ -21,7 +21,7 @@ from edge_server.rounds.participants import Participants
 from edge_server.rounds.planning import is_ready, offer_tasks, request_plan, wait_for_devices
 from edge_server.rounds.sites import site_rounds
 from edge_server.rounds.state import Buffering, Federation, Phase, Step, announce
-from schemas.values import Reason
+from schemas.errors import Reason
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from enum import StrEnum
 from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import Receiving
 from edge_server.rounds import events
+from schemas.errors import Reason
 from schemas.messages import DeliverTask, Delivery, TaskReply, Update
 from schemas.tensors.chunks import NO_CHUNKS, Chunk, ChunkSet
-from schemas.values import Reason
 
 OFFER_PATIENCE_S = 5.0  # Seconds before an unanswered offer is repeated
 CHECK_UP_S = 30.0  # Seconds between offers to a device that has accepted, in case it has lost its task

@@ -13,8 +13,8 @@ from edge_server.rounds.participant import AT_WORK, Participant, Status
 from edge_server.rounds.quarantine import quarantine_of
 from edge_server.rounds.state import Federation, Phase, Step, announce, end, with_participant
 from edge_server.strategy.explanations import MAX_DEVICES
-from schemas.errors import ConfigError
-from schemas.values import Eligibility, Reason
+from schemas.errors import ConfigError, Reason
+from schemas.values import Eligibility
 
 # Before the first planning: agree on columns and classes, and exclude devices whose data does not fit.
 

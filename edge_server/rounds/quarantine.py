@@ -7,8 +7,8 @@ from edge_server.rounds import event_entry, events
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.reputation import ROLLED_BACK, Reputation, quarantined_devices, struck
 from edge_server.rounds.state import Federation, Step
+from schemas.errors import Reason
 from schemas.messages import BlobRequest, Death
-from schemas.values import Reason
 
 ASK_AT_S = (0.0, 4.0, 12.0, 30.0, 60.0)  # Seconds of doubt at which a device is asked
 LOST_AFTER_S = 75.0

@@ -10,8 +10,7 @@ name, and a quarantine then protects the model, not the device.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from schemas.errors import format_count
-from schemas.values import Reason
+from schemas.errors import Reason, format_count
 
 ROLLED_BACK, FORGIVEN = "rolled-back", "forgiven"
 """Reasons in the journal that are no refusals: a part in an undone round; an earlier strike is forgiven."""

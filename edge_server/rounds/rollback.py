@@ -14,7 +14,7 @@ from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.participants import Participants
 from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK, quarantined_devices, replay_strikes
 from edge_server.rounds.state import Federation, Phase, Step, Undone, announce
-from schemas.values import Reason
+from schemas.errors import Reason
 
 TRIES = 2  # Attempts of a round in which training fails before the round before it is undone
 IN_A_ROW = 2  # Consecutive rounds that may be undone; the second time other devices are excluded

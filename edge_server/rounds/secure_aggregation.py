@@ -18,7 +18,7 @@ from edge_server.rounds.rollback import training_failed
 from edge_server.rounds.state import Federation, Step, announce
 from edge_server.security.secure_aggregation import protocol as machine
 from edge_server.security.secure_aggregation.protocol import MaskAgreement, OpenedSecrets, Stage
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import (
     EntrustedShares,
     KeyAdvertisement,
@@ -28,7 +28,6 @@ from schemas.messages import (
     UnmaskAnswer,
     UnmaskRequest,
 )
-from schemas.values import Reason
 
 ASK_AGAIN_S = 5.0  # Seconds before an unanswered request for help is repeated
 

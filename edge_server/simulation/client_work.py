@@ -19,9 +19,9 @@ from edge_client.system.logging.formatters import about
 from edge_client.training.choice import make_trainer
 from edge_server.simulation import clock, population
 from edge_server.simulation.population import Counts
-from schemas.errors import EdgeError, PeerError
+from schemas.errors import EdgeError, PeerError, Reason
 from schemas.messages import DeliverTask, Delivery, Update, decode_task, encode_message
-from schemas.values import Reason, TrainerName
+from schemas.values import TrainerName
 
 # The interface of engines, which run the devices' jobs.
 

@@ -32,7 +32,7 @@ from edge_server.simulation.events import (
     WorkEnded,
 )
 from edge_server.simulation.population import GrowingData, Growth
-from schemas import capabilities, messages, values
+from schemas import capabilities, errors, messages, values
 from schemas.errors import PeerError
 from schemas.tensors.chunks import BlobRef
 
@@ -329,7 +329,7 @@ class DeviceEdge:
             masked = mask_update(update, membership, self._around.store, shared=True)
             self.step(events.UpdateMasked(masked))
         except PeerError as error:
-            self.step(events.WorkFailed(membership.task, values.Reason(error.reason), str(error)))
+            self.step(events.WorkFailed(membership.task, errors.Reason(error.reason), str(error)))
 
     def _on_settled(self, settled: events.Settled) -> None:
         result = settled.result

@@ -37,7 +37,7 @@ from edge_server.simulation.board_costs import TierCost, tier_costs
 from edge_server.simulation.population import make_population
 from edge_server.storage.run_folder import RunFolder
 from edge_server.storage.service_folder import RUNS
-from schemas import capabilities, messages, values
+from schemas import capabilities, errors, messages, values
 from schemas.errors import ConfigError
 
 ROUNDS = 2
@@ -240,7 +240,7 @@ def _update(
             remedy="keep it in parameters, buffers or attributes",
         )
     checked = coordinator.checker.check(CheckUpdate(device.name, update), task, coordinator.model.state)
-    if checked.reason is values.Reason.REPLAYED:
+    if checked.reason is errors.Reason.REPLAYED:
         raise ConfigError(
             "the step changes nothing, so that the update has the bytes of the round before",
             place=where,

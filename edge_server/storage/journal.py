@@ -19,9 +19,9 @@ from edge_server.rounds import events, fleet
 from edge_server.storage import disk, sqlite_file
 from edge_server.strategy.explanations import Observation, RoundChoices
 from schemas.base import Frozen
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, Reason
 from schemas.messages import Delivery, Update
-from schemas.values import Feature, Reason
+from schemas.values import Feature
 
 log = logging.getLogger(__name__)
 

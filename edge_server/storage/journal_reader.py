@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from edge_server.rounds import events, reputation
 from edge_server.storage.journal import FORMAT, AggregatedUpdate, UndoneRound, unknown_format
 from edge_server.strategy.explanations import DeviceChoice, Observation, RoundChoices
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, Reason
 from schemas.messages import Delivery, Update, decode_task
-from schemas.values import CapabilityProfile, DataCard, Feature, Reason
+from schemas.values import CapabilityProfile, DataCard, Feature
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from edge_server.storage.journal_reader import (
     RecordedPlanning,
 )
 from edge_server.storage.records import RoundRecord
-from schemas import messages, values
+from schemas import errors, messages, values
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -166,7 +166,7 @@ def _resumption(
         clients=_since(seen),
         ratios={key: ratio for key, (_, reason, ratio) in seen.verdicts.items() if not reason and ratio},
         examined=tuple(reader.examined_updates()),
-        short_of_memory=Counter(device for device, _, why in strikes if why == values.Reason.NO_MEMORY),
+        short_of_memory=Counter(device for device, _, why in strikes if why == errors.Reason.NO_MEMORY),
         undecided=frozenset(name for name, device in fleet.devices.items() if device.profile.tier is None),
         undone=seen.undone,
         classes=reader.classes(),
@@ -292,7 +292,7 @@ def _as_it_stood(participant: Participant, seen: _Seen, delivered: set[tuple[str
         return replace(participant, status=Status.COUNTED)
     if update is None or reason is None:
         return participant if update is None else replace(participant, status=Status.COUNTED, update=update)
-    return replace(participant, status=Status.REFUSED, update=update, reason=values.Reason(reason))
+    return replace(participant, status=Status.REFUSED, update=update, reason=errors.Reason(reason))
 
 
 def _since(seen: _Seen) -> dict[str, tuple[int, int]]:

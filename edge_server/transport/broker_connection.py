@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 from edge_client.transport import packet_size
 from edge_client.transport.broker_link import Arrived, BrokerAddress, Inbox, LinkDown, LinkEvent, LinkUp
 from edge_client.transport.mqtt_client import Link, Will
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.topics import DeviceTopic, Role, SiteTopic, echo_topic, parse_topic
-from schemas.values import Reason
 
 Publish = Callable[[bytes], None]
 """At QoS 0: a packet for which the broker closes the connection must not be sent again on the next one."""

@@ -8,7 +8,7 @@ from typing import cast, get_args
 
 from pydantic import ValidationError
 
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages.blobs import BlobRequest, BroadcastEnd, BroadcastProgress
 from schemas.messages.client_update import ClientOffer, ClientReport, ClientWithdrawal
 from schemas.messages.message import MAX_MESSAGE_BYTES, PROTOCOL, PROTOCOL_RANGE, Message
@@ -35,7 +35,6 @@ from schemas.messages.servers import (
 )
 from schemas.messages.sites import SiteBirth, SiteDeath, SiteSum, SiteTerms, SumMember, SumRequest
 from schemas.messages.tasks import DeliverTask, Increment, Task, TaskBase, TrainTask, decode_task, task_class
-from schemas.values import Reason
 
 FromDevice = (
     Birth

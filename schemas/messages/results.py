@@ -6,21 +6,12 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from schemas.base import Digest, Frozen, Name
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages.message import MAX_MESSAGE_BYTES, ServedMessage, TaskMessage
 from schemas.security.manifest import SignedManifest
 from schemas.submodel import SubModelSpec
 from schemas.tensors.chunks import BlobRef
-from schemas.values import (
-    Attempt,
-    Bytes,
-    DeliveryMetrics,
-    DriftFinding,
-    Instance,
-    Reason,
-    Text,
-    TrainingMetrics,
-)
+from schemas.values import Attempt, Bytes, DeliveryMetrics, DriftFinding, Instance, Text, TrainingMetrics
 
 MAX_NORMS = 512  # most norms in a receipt: two for each kind of array
 

@@ -13,9 +13,9 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, ValidationError
 
 from schemas.base import Digest, Frozen, Name
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.submodel import SubModelSpec
-from schemas.values import Attempt, Reason, RoundNumber
+from schemas.values import Attempt, RoundNumber
 
 PREFIX = b"edge-federation manifest 1\n"
 MAX_MANIFEST_BYTES = 4 * 1024

@@ -26,9 +26,10 @@ from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.event_list.recorder import EventRecorder
 from edge_server.storage.records import RoundRecord, Summary
 from edge_server.transport.object_store.store import ObjectStore
+from schemas.errors import Reason
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
-from schemas.values import ModelSpec, Reason
+from schemas.values import ModelSpec
 from tests.benchmarks.light_devices import FEDERATION
 
 

@@ -40,7 +40,7 @@ from edge_server.transport.broker.decoding import decode, frame_length
 from edge_server.transport.broker.encoding import encode
 from edge_server.transport.broker.packets import V5, V311, Connect, Packet, Publish, Subscribe, Will
 from edge_server.transport.broker.packets import Filter as TopicFilter
-from schemas.errors import ConfigError, PeerError
+from schemas.errors import ConfigError, PeerError, Reason
 from schemas.messages import Refusal, decode_message, encode_message
 from schemas.strategy import Adapters, Component
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -48,7 +48,6 @@ from schemas.tensors.arrays import Groups
 from schemas.tensors.chunks import decode_chunk, decode_json, encode_chunk, encode_json
 from schemas.tensors.files import FileGroups
 from schemas.topics import Channel, DeviceTopic, StateTopic, parse_topic
-from schemas.values import Reason
 from tests.edge_client.agent.client_update.wheels import make_release, make_wheel
 from tests.edge_client.data.sounds.sound_bytes import pcm, tone, wav_bytes
 from tests.edge_server.coordinator.validation.test_firewall import (

@@ -12,12 +12,12 @@ from edge_client.agent.agent import Agent, AgentSettings
 from edge_client.agent.session.events import SendChunks, WorkDone, WorkFailed
 from edge_client.data.local import LocalData
 from edge_client.pruning.slicing import extract
+from schemas.errors import Reason
 from schemas.messages import TaskReply, Update
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import Groups
 from schemas.tensors.chunks import BlobRef, digest_of, encode_chunk
 from schemas.topics import Channel, DeviceTopic
-from schemas.values import Reason
 from tests.groups import encode_groups, read_groups
 
 GIGABYTE = 10**9

@@ -12,6 +12,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from edge_client.transport.broker_link import BrokerAddress
 from edge_server.config.config import Config
+from schemas.errors import Reason
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -25,7 +26,7 @@ from schemas.messages import (
     encode_message,
 )
 from schemas.tensors.chunks import BlobRef, digest_of, encode_chunk
-from schemas.values import DataCard, Reason, TrainingMetrics
+from schemas.values import DataCard, TrainingMetrics
 from tests.groups import encode_groups
 from tests.integration.conftest import DEADLINE_S, Run, demo_config
 from tests.integration.device_threads import devices

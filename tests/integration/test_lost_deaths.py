@@ -9,8 +9,8 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from edge_client.transport.broker_link import BrokerAddress, LinkUp
+from schemas.errors import Reason
 from schemas.messages import BlobRequest, Refusal, decode_message, encode_message
-from schemas.values import Reason
 from tests.integration.conftest import DEADLINE_S, ONE_BROKER, demo_config
 from tests.integration.test_invented_devices import CARD
 

@@ -16,9 +16,9 @@ from edge_server.rounds.gateway.events import MakeSum
 from edge_server.storage.gateway_journal import GatewayJournal
 from edge_server.storage.records import RoundRecord
 from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, planes_of, write_sum
+from schemas.errors import Reason
 from schemas.messages import SiteSum, SumMember, SumRequest, TrainTask, Update
 from schemas.tensors.arrays import Groups
-from schemas.values import Reason
 from tests.integration.bench import Bench
 
 NAMES = ("barn.weak", "barn.strong")

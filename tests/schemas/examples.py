@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from schemas.errors import Reason
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -71,7 +72,6 @@ from schemas.values import (
     MeasuredSpeed,
     ModelSpec,
     Preprocessing,
-    Reason,
     TrainingMetrics,
 )
 

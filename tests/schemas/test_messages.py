@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import MAX_MESSAGE_BYTES, MESSAGES, Message, Refusal, decode_message, encode_message
-from schemas.values import Reason
 from tests.schemas.examples import FEDERATION, MESSAGES_BY_KIND
 
 DEATH = {"kind": "death", "protocol": 1, "federation": FEDERATION, "device": "pi-3", "session": 1}

@@ -3,8 +3,8 @@
 from deploy.docs.generator.markdown import code, page, table
 from deploy.docs.generator.settings import properties_of, type_text
 from edge_server.config.concepts import summary_of
+from schemas.errors import Reason
 from schemas.messages import MESSAGES
-from schemas.values import Reason
 
 
 def protocol_page() -> str:

@@ -19,10 +19,9 @@ from edge_client.agent.session.events import ChunkArrived, Connected, Disconnect
 from edge_client.storage.atomic_files import write_synced
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport import broker_link, chunk_transfer
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import ClientOffer, Message, ModelOffer
 from schemas.tensors.chunks import Chunk
-from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from edge_client.agent.server_contact import Messenger
 from edge_client.agent.settings import AgentSettings
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.transport.broker_link import Inbox
-from schemas import messages, topics, values
+from schemas import errors, messages, topics
 from schemas.errors import PeerError
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class RemoteDiagnostics:
     def receive(self, request: messages.DiagnosticRequest) -> None:
         """Handle a request; raises `PeerError` for one to another device."""
         if request.device != self._settings.device:
-            raise PeerError(f"'{request.kind}' for {request.device}", reason=values.Reason.WRONG_SENDER)
+            raise PeerError(f"'{request.kind}' for {request.device}", reason=errors.Reason.WRONG_SENDER)
         self._step(machine.Requested(request))
 
     def on_collected(self, event: machine.Collected) -> None:

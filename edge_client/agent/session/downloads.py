@@ -9,9 +9,9 @@ from edge_client.agent.session.state import Session, SessionPhase, Step
 from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import Receiving
 from edge_client.transport.object_store import http_transfers
+from schemas.errors import Reason
 from schemas.messages import BroadcastEnd, BroadcastProgress, Refusal, Task
 from schemas.tensors.chunks import CHUNK_HEADER_BYTES, NO_CHUNKS, Chunk, ChunkSet
-from schemas.values import Reason
 
 Asking = Callable[[Receiving, float], tuple[Receiving, list[chunk_transfer.TransferCommand]]]
 

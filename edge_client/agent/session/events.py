@@ -7,7 +7,7 @@ from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from edge_client.transport.object_store.http_transfers import ObjectStoreCommand, ObjectStoreEvent
-from schemas import messages, values
+from schemas import errors, messages
 from schemas.tensors.chunks import BlobRef, Chunk, ChunkSet
 
 Result = (
@@ -107,7 +107,7 @@ class WorkFailed:
     """Event: the task failed."""
 
     task: messages.Task
-    reason: values.Reason
+    reason: errors.Reason
     detail: str
 
 
@@ -116,7 +116,7 @@ class Declined:
     """Event: the device declines an offered task: not trusted, not suitable, or not eligible now."""
 
     task: messages.Task
-    reason: values.Reason
+    reason: errors.Reason
     detail: str
 
 

@@ -16,7 +16,7 @@ from edge_client.agent.session.events import Command, RunEnded, SendMessage
 from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.agent.session.state import RESEND_S, Session, SessionPhase, Step, drop_task, task_reply
 from edge_client.transport.object_store import http_transfers
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import (
     Acknowledgement,
     AnyMessage,
@@ -35,7 +35,6 @@ from schemas.messages import (
 )
 from schemas.messages.message import ServedMessage
 from schemas.tensors.chunks import ChunkSet
-from schemas.values import Reason
 
 
 def check_epoch(session: Session, message: AnyMessage) -> None:

@@ -6,8 +6,8 @@ from edge_client.agent.session import secure_aggregation
 from edge_client.agent.session.events import Command, Result, SendChunks, SendMessage, Settled, WorkFailed
 from edge_client.agent.session.state import RESEND_S, Session, SessionPhase, Step, drop_task, task_reply
 from edge_client.transport.object_store import http_transfers
+from schemas.errors import Reason
 from schemas.messages import Acknowledgement, BlobRequest, Refusal, TaskReply, Update
-from schemas.values import Reason
 
 MAX_REPEATS = 3  # how many times the interval between two sends of a result doubles
 

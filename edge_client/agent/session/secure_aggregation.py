@@ -5,9 +5,8 @@ from dataclasses import replace
 from edge_client.agent.session import events, secure_participation
 from edge_client.agent.session.secure_participation import AggregationMessage
 from edge_client.agent.session.state import RESEND_S, Session, SessionPhase, Step, drop_task, task_reply
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import Acknowledgement, Refusal, Task, TrainTask, Update
-from schemas.values import Reason
 
 
 def entropy_drawn(session: Session, task: TrainTask, entropy: bytes, now: float) -> Step:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from edge_client.agent.session.events import Command, MaskUpdate, SendMessage
 from edge_client.security.secure_aggregation import cohort, protocol
 from schemas import messages
-from schemas.values import Reason
+from schemas.errors import Reason
 
 AggregationMessage = messages.MaskCohort | messages.EntrustedShares | messages.UnmaskRequest
 

@@ -8,7 +8,7 @@ import numpy as np
 from edge_client.security.secure_aggregation import masked_figures, masks, protocol
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.storage.blob_store import BlobStore
-from schemas import messages, values
+from schemas import errors, messages, values
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import Arrays, Groups
@@ -75,7 +75,7 @@ def means_of_sums(sums: Arrays, examples: int, limit: float) -> dict[str, Any]:
         raise PeerError(
             f"a mean product of features is {largest:.4g}, beyond +-{limit:g}, the range of masked numbers "
             "([privacy] value-range of the server)",
-            reason=values.Reason.OUT_OF_BOUNDS,
+            reason=errors.Reason.OUT_OF_BOUNDS,
         )
     return means
 

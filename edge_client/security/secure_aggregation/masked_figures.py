@@ -15,11 +15,11 @@ from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.slicing import check_spec, cut_axes, extract
 from schemas import messages, statistics
-from schemas.errors import ConfigError, PeerError
+from schemas.errors import ConfigError, PeerError, Reason
 from schemas.security.secure_aggregation import MaskedSegment, MaskingTerms
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, SubModelSpec
 from schemas.tensors.arrays import Arrays, Groups
-from schemas.values import ModelSpec, Reason, TrainingMetrics
+from schemas.values import ModelSpec, TrainingMetrics
 
 # Per parameter, in its full shape: the segment of each coordinate; -1 where no sub-model holds it.
 Labels = Mapping[str, NDArray[np.int16]]

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.security.secure_aggregation import keys
-from schemas.errors import PeerError
-from schemas.values import Reason
+from schemas.errors import PeerError, Reason
 
 Ring = NDArray[np.uint32]
 WEIGHT_LIMIT = 2**32 - 1  # the maximum sum of the weights of a cohort

@@ -39,7 +39,7 @@ from edge_client.security.secure_aggregation.cohort import (
     segment_seed,
     split_secrets,
 )
-from schemas import messages, values
+from schemas import errors, messages
 from schemas.errors import InvariantError, PeerError
 from schemas.security.secure_aggregation import MaskingTerms, Member
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 def begin(device: str, task: messages.TrainTask, entropy: bytes) -> Membership:
     """The membership for a masked task; raises `PeerError` if the terms lack the task's sub-model."""
     if task.masking is None or task.spec not in task.masking.specs:
-        raise PeerError("the task's sub-model is not among those to mask", reason=values.Reason.WRONG_SHAPE)
+        raise PeerError("the task's sub-model is not among those to mask", reason=errors.Reason.WRONG_SHAPE)
     if len(entropy) != keys.ENTROPY_BYTES:
         raise InvariantError(f"expected {keys.ENTROPY_BYTES} bytes of entropy, got {len(entropy)}")
     return Membership(device, task, entropy)
@@ -69,7 +69,7 @@ def join_cohort(membership: Membership, cohort: messages.MaskCohort) -> Membersh
     """
     if membership.cohort is not None:
         if membership.cohort != cohort:
-            raise PeerError("a second cohort for one attempt", reason=values.Reason.STALE_ROUND)
+            raise PeerError("a second cohort for one attempt", reason=errors.Reason.STALE_ROUND)
         return membership
     _check_cohort(membership, cohort)
     joined = replace(membership, cohort=cohort)
@@ -89,7 +89,7 @@ def _check_cohort(membership: Membership, cohort: messages.MaskCohort) -> None:
         share_key=keys_sent.share_key,
     )
     if itself not in cohort.members:
-        raise PeerError("the cohort does not list this device as it is", reason=values.Reason.NOT_SELECTED)
+        raise PeerError("the cohort does not list this device as it is", reason=errors.Reason.NOT_SELECTED)
     if len({member.name for member in cohort.members}) != len(cohort.members):
         raise PeerError("the cohort names a device twice")
     if any(member.sub_model >= len(terms.specs) for member in cohort.members):
@@ -104,11 +104,11 @@ def accept_shares(membership: Membership, message: messages.EntrustedShares) -> 
     Raises `PeerError` for parcels that cannot be decrypted, because they are of another cohort.
     """
     if membership.cohort is None:
-        raise PeerError("shares before the cohort", reason=values.Reason.STALE_ROUND)
+        raise PeerError("shares before the cohort", reason=errors.Reason.STALE_ROUND)
     senders = message.shares.keys()
     if membership.entrusted is not None:
         if membership.entrusted.keys() - {membership.device} != senders:
-            raise PeerError("masks were agreed with others", reason=values.Reason.STALE_ROUND)
+            raise PeerError("masks were agreed with others", reason=errors.Reason.STALE_ROUND)
         return membership
     if not senders <= membership.members.keys() - {membership.device}:
         raise PeerError("shares of a device outside the cohort")
@@ -156,15 +156,15 @@ def unmask(membership: Membership, request: messages.UnmaskRequest) -> Membershi
     """
     survivors = frozenset(request.survivors)
     if membership.entrusted is None:
-        raise PeerError("no masks are agreed", reason=values.Reason.STALE_ROUND)
+        raise PeerError("no masks are agreed", reason=errors.Reason.STALE_ROUND)
     if membership.answer is not None:
         if membership.answer[0] != survivors:
-            raise PeerError("another set of survivors than before", reason=values.Reason.ALREADY_COUNTED)
+            raise PeerError("another set of survivors than before", reason=errors.Reason.ALREADY_COUNTED)
         return membership
     if not survivors <= membership.entrusted.keys() or membership.device not in survivors:
-        raise PeerError("these are not survivors of this device's cohort", reason=values.Reason.NOT_SELECTED)
+        raise PeerError("these are not survivors of this device's cohort", reason=errors.Reason.NOT_SELECTED)
     if len(survivors) < membership.min_helpers:
-        raise PeerError(f"{len(survivors)} survivors are too few", reason=values.Reason.OUT_OF_BOUNDS)
+        raise PeerError(f"{len(survivors)} survivors are too few", reason=errors.Reason.OUT_OF_BOUNDS)
     return replace(membership, answer=(survivors, _answer(membership, survivors)))
 
 

@@ -17,10 +17,10 @@ import torch
 from edge_client.system import user_code
 from edge_client.training import results, torch_trainer
 from edge_client.training.flower.settings import FlowerSettings, UserConfig, app_table, flat_config
-from schemas.errors import ConfigError, PeerError
+from schemas.errors import ConfigError, PeerError, Reason
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
-from schemas.values import Reason, TrainingMetrics
+from schemas.values import TrainingMetrics
 
 # Flower reads this once, when it is imported; a device must not report its use.
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"

@@ -18,7 +18,7 @@ from edge_server.coordinator.gateway.site_work import SiteWork
 from edge_server.rounds.gateway import events, machine
 from edge_server.rounds.gateway.state import Gateway
 from edge_server.storage.gateway_journal import GatewayJournal
-from schemas import messages, topics, values
+from schemas import errors, messages, topics
 from schemas.errors import ConfigError, EdgeError, PeerError
 from schemas.messages.remote import DiagnosticAnswer
 from schemas.tensors.chunks import CHUNK_SIZES, NO_CHUNKS
@@ -136,7 +136,7 @@ class SiteGateway:
             case events.MessageForSite(messages.SiteTerms() as terms):
                 self._work.take_terms(terms)
                 self._progress.terms(terms)
-            case events.MessageForSite(messages.Refusal(reason=values.Reason.NOT_ENTITLED, detail=detail)):
+            case events.MessageForSite(messages.Refusal(reason=errors.Reason.NOT_ENTITLED, detail=detail)):
                 raise GatewayStopped(f"--site {self._site}: {detail}")
         self.step(event)
         if isinstance(event, events.MessageForSite) and isinstance(event.message, messages.SiteTerms):

@@ -6,11 +6,10 @@ from edge_server.rounds.gateway.state import Gateway
 from edge_server.transport.broker_connection import check_sender
 from schemas import messages
 from schemas.base import is_of_site
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages.remote import DiagnosticAnswer
 from schemas.tensors.chunks import decode_chunk
 from schemas.topics import Channel, DeviceTopic, SiteTopic, StateTopic, parse_topic
-from schemas.values import Reason
 
 
 def read_above(topic: str, payload: bytes, gateway: Gateway) -> events.Event | None:

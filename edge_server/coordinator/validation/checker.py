@@ -25,9 +25,8 @@ from edge_server.storage.recovery import Resumption
 from edge_server.strategy.aggregation.updates import ClientUpdate, is_statistic
 from edge_server.strategy.planning import params_of
 from edge_server.strategy.strategy import State
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import SiteReceipt, TrainTask, Update
-from schemas.values import Reason
 
 AT_ONCE = max(1, min(4, (os.cpu_count() or 1) // 2))
 """Updates examined concurrently; the other cores are for the rest of the server and the broker."""

@@ -13,7 +13,7 @@ from edge_client.pruning.index_sets import LazySlice
 from edge_server.rounds.fleet import Device
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.weighting.claims import Claims
-from schemas import messages, values
+from schemas import errors, messages
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import AnyArray, Arrays, Groups, blocks, kind_of, rows_of
@@ -171,11 +171,11 @@ def check_variances(
 
 
 def out_of_bounds(detail: str) -> PeerError:
-    return PeerError(detail, reason=values.Reason.OUT_OF_BOUNDS)
+    return PeerError(detail, reason=errors.Reason.OUT_OF_BOUNDS)
 
 
 def wrong_shape(detail: str) -> PeerError:
-    return PeerError(detail, reason=values.Reason.WRONG_SHAPE)
+    return PeerError(detail, reason=errors.Reason.WRONG_SHAPE)
 
 
 def cap_birth_claims(devices: Iterable[Device], claims: Claims) -> tuple[tuple[Device, ...], dict[str, str]]:

@@ -23,13 +23,12 @@ from edge_client.storage.file_recycling import SUFFIX, Spares
 from edge_server.coordinator.validation import consistency
 from edge_server.coordinator.validation.data_statistics import answer_numbers
 from edge_server.strategy.groups.rule import MAX_ROWS, GroupRule, Shape
-from schemas.errors import InvariantError, PeerError
+from schemas.errors import InvariantError, PeerError, Reason
 from schemas.messages import SiteReceipt, Task, TrainTask, Update, tasks
 from schemas.strategy import PersonalPruning
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import Array, Groups, kind_of
 from schemas.tensors.files import FileGroups
-from schemas.values import Reason
 
 # A cache of decompressed updates, which may be deleted at any time.
 

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from edge_client.data.tasks.registry import learning_task
 from edge_server.coordinator.validation.consistency import out_of_bounds, wrong_shape
 from schemas import statistics
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import TrainTask, Update
 from schemas.tensors.arrays import Arrays, Groups, kind_of
-from schemas.values import ModelSpec, Reason
+from schemas.values import ModelSpec
 
 ROUNDING = 1e-9  # Relative tolerance for rounding in float64
 MAX_VALUE = 3.5e38  # Examples are float32 at most

@@ -17,11 +17,10 @@ from edge_server.strategy.aggregation.transforms import transform_updates
 from edge_server.strategy.aggregation.updates import ClientUpdate, is_statistic
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.strategy import State
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import SiteSum, Update
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import Arrays, Groups
-from schemas.values import Reason
 
 STATISTICS_SPREAD = 6.0
 """Spread of normalisation statistics on unlike data, relative to that of weights without normalisation."""

@@ -12,8 +12,8 @@ from statistics import median
 from edge_server.config.run_sections import FirewallSettings
 from edge_server.coordinator.validation.consistency import Magnitude, Magnitudes, out_of_bounds
 from edge_server.strategy.aggregation.updates import is_statistic
+from schemas.errors import Reason
 from schemas.submodel import ChannelMap
-from schemas.values import Reason
 
 Norms = Mapping[str, float]
 """The norm of each kind of array: `model`, `model statistics`, every other parameter group, and arrays that

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 from edge_client.data.tasks.learning_task import LearningTask
 from edge_server.strategy.aggregation.updates import ClientUpdate, to_global
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import Update
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import Arrays
-from schemas.values import Reason, TrainingMetrics
+from schemas.values import TrainingMetrics
 
 SAMPLES = 500  # Most test examples that the canary uses
 

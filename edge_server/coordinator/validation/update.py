@@ -25,12 +25,11 @@ from edge_server.strategy.aggregation.updates import ClientUpdate, SummedArrays
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import State
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import SiteReceipt, TrainTask, Update
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import Arrays, Groups, Kind, blocks, kind_of, rows_of
 from schemas.tensors.files import FileGroups
-from schemas.values import Reason
 
 
 @dataclass(frozen=True)

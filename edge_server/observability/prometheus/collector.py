@@ -28,7 +28,7 @@ from edge_server.releases.rollout.target import TargetStatus
 from edge_server.rounds.participant import Status
 from edge_server.rounds.state import Phase
 from edge_server.storage.records import RoundRecord
-from schemas.values import Reason
+from schemas.errors import Reason
 
 STATES = ("offline", "idle", "quarantined", "incompatible", "fetching", "exporting", *map(str, Status))
 OTHER = "other"  # Label for unknown words: texts that devices send must not become labels

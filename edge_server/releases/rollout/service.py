@@ -17,11 +17,10 @@ from edge_client.transport.event_loop import EventLoop
 from edge_server.releases.rollout import machine, progress, state
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.transport.broker_connection import BrokerConnection, check_sender
-from schemas.errors import EdgeError, PeerError
+from schemas.errors import EdgeError, PeerError, Reason
 from schemas.messages import Birth, BlobRequest, Death, decode_message, encode_message
 from schemas.tensors.chunks import BlobRef, encode_chunk
 from schemas.topics import Channel, DeviceTopic, SiteTopic
-from schemas.values import Reason
 
 TICK_S = 0.25
 

@@ -11,7 +11,7 @@ from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import FAR_PATIENCE_S, Receiving
 from edge_server.rounds.gateway import events
 from edge_server.rounds.gateway.state import Gateway, Step
-from schemas import messages, values
+from schemas import errors, messages
 from schemas.tensors.chunks import BlobRef, Chunk
 
 Ask = Callable[[Receiving, float], tuple[Receiving, list[chunk_transfer.TransferCommand]]]
@@ -105,7 +105,7 @@ def on_refusal(gateway: Gateway, refusal: messages.Refusal) -> Gateway | None:
     Without another device that needs it, it is no longer fetched.
     """
     digest = refusal.digest
-    if digest is None or refusal.reason is not values.Reason.UNKNOWN_BLOB or digest not in gateway.fetches:
+    if digest is None or refusal.reason is not errors.Reason.UNKNOWN_BLOB or digest not in gateway.fetches:
         return None
     tasks = {name: task for name, task in gateway.tasks.items() if name != refusal.device}
     left = replace(gateway, tasks=tasks)
@@ -148,7 +148,7 @@ def _asker(gateway: Gateway, digest: str) -> str:
 
 def _report(gateway: Gateway, digest: str) -> list[events.Command]:
     """Say above that a blob's bytes are not those of its digest: the file there may be damaged."""
-    device, why = _asker(gateway, digest), values.Reason.DIGEST_MISMATCH
+    device, why = _asker(gateway, digest), errors.Reason.DIGEST_MISMATCH
     return [
         events.SendAbove(
             messages.Refusal(federation=gateway.federation, device=device, reason=why, digest=digest), device

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from edge_server.rounds.gateway import downloads, events, sums, uploads
 from edge_server.rounds.gateway.state import Gateway, Step, without_upload
-from schemas import messages, values
+from schemas import errors, messages
 from schemas.base import is_of_site
 from schemas.errors import PeerError
 from schemas.messages.message import ServedMessage
@@ -92,7 +92,7 @@ def _in_epoch(gateway: Gateway, message: messages.Message, now: float) -> Gatewa
     epoch, newest = message.epoch or 0, gateway.epochs.get(run, 0)
     if epoch < newest:
         why = f"by a server that was replaced: its epoch is {epoch}, not {newest}"
-        raise PeerError(f"'{message.kind}' of run {run} {why}", reason=values.Reason.SUPERSEDED)
+        raise PeerError(f"'{message.kind}' of run {run} {why}", reason=errors.Reason.SUPERSEDED)
     if epoch == newest:
         return gateway
     later = replace(gateway, epochs={**gateway.epochs, run: epoch})
@@ -247,7 +247,7 @@ def _on_reply(gateway: Gateway, reply: messages.TaskReply) -> Step:
 
 def _refused_by_device(gateway: Gateway, refusal: messages.Refusal, now: float) -> Step | None:
     """A device has lost its update, or a blob that it got here is damaged; None for anything else."""
-    if refusal.reason is values.Reason.DIGEST_MISMATCH and refusal.digest in gateway.held:
+    if refusal.reason is errors.Reason.DIGEST_MISMATCH and refusal.digest in gateway.held:
         return downloads.on_damaged(gateway, refusal.digest, now)
     return uploads.on_lost(gateway, refusal)
 

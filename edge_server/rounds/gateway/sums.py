@@ -11,9 +11,9 @@ from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import FAR_PATIENCE_S
 from edge_server.rounds.gateway import events
 from edge_server.rounds.gateway.state import Gateway, Step, SumWork
+from schemas.errors import Reason
 from schemas.messages import BlobRequest, Refusal, SiteSum, SumMember, SumRequest
 from schemas.tensors.chunks import Chunk
-from schemas.values import Reason
 
 Value = TypeVar("Value")
 MAX_SUMS = 4  # Sums that are kept for repeated requests

@@ -9,8 +9,8 @@ from edge_server.rounds.participants import Participants
 from edge_server.rounds.sites import presence, sums
 from edge_server.rounds.sites.sums import Summing
 from edge_server.rounds.state import Federation, Step
+from schemas.errors import Reason
 from schemas.messages import BlobRequest, Refusal, SiteBirth, SiteDeath, SiteSum
-from schemas.values import Reason
 
 
 def ask_sites(federation: Federation, commands: Sequence[events.Command], quorum: int, now: float) -> Step:

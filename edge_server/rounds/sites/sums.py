@@ -13,9 +13,9 @@ from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import FAR_PATIENCE_S, Receiving
 from edge_server.rounds import events
 from edge_server.rounds.sites.presence import Sites
+from schemas.errors import Reason
 from schemas.messages import SiteSum, SumMember, SumRequest
 from schemas.tensors.chunks import Chunk
-from schemas.values import Reason
 
 Value = TypeVar("Value")
 ASK_AGAIN_S = 10.0  # Seconds before a site that is silent is asked again

@@ -10,7 +10,7 @@ from pydantic import Field
 from edge_client.security.identity import certificates, private_files
 from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.certificates import client_certificate
-from schemas import messages, values
+from schemas import errors, messages, values
 from schemas.base import Digest, Frozen, Name
 from schemas.errors import PeerError
 from schemas.security.enrolment import SECRET_BYTES, CodeId, EnrolmentCode, proof_key, proves, request_proof
@@ -86,7 +86,7 @@ def find_code(authority: Authority, identity: str) -> CodeRecord:
     try:
         return CodeRecord.model_validate_json(_path(authority, identity).read_bytes())
     except FileNotFoundError:
-        raise PeerError(f"there is no code {identity}", reason=values.Reason.NOT_ENTITLED) from None
+        raise PeerError(f"there is no code {identity}", reason=errors.Reason.NOT_ENTITLED) from None
 
 
 def save_code(authority: Authority, record: CodeRecord) -> None:

@@ -19,7 +19,7 @@ from edge_client.transport.broker_link import BrokerAddress
 from edge_client.transport.event_loop import EventLoop, Stop
 from edge_server.security.identity import enrolment_codes, mosquitto
 from edge_server.security.identity.authority import Authority
-from schemas import topics, values
+from schemas import errors, topics
 from schemas.errors import PeerError
 from schemas.messages import CertificateRequest, IssuedCertificate, Refusal, decode_message, encode_message
 from schemas.security.enrolment import answer_proof
@@ -89,7 +89,7 @@ class RegistrationAuthority:
             raise PeerError(f"nothing is expected on {topic}")
         request = decode_message(payload, federation=self._authority.settings.federation)
         if not isinstance(request, CertificateRequest):
-            raise PeerError(f"'{request.kind}' on {topic}", reason=values.Reason.UNKNOWN_KIND)
+            raise PeerError(f"'{request.kind}' on {topic}", reason=errors.Reason.UNKNOWN_KIND)
         back = topics.EnrolTopic(where.federation, where.who, "answer")
         try:
             self._spend(where.who)
@@ -103,14 +103,14 @@ class RegistrationAuthority:
     def _spend(self, who: str) -> None:
         left = self._allowance.spend(who, self._authority.clock())
         if left is None:
-            raise PeerError("too many requests, try later", reason=values.Reason.TOO_MANY_REQUESTS)
+            raise PeerError("too many requests, try later", reason=errors.Reason.TOO_MANY_REQUESTS)
         self._allowance = left
 
     def _issue(self, who: str, request: CertificateRequest) -> IssuedCertificate:
         if topics.is_code_id(who):
             return self._redeem(who, request)
         if request.device != who:
-            raise PeerError(f"{who} asks for {request.device}", reason=values.Reason.WRONG_SENDER)
+            raise PeerError(f"{who} asks for {request.device}", reason=errors.Reason.WRONG_SENDER)
         return self._renew(request)
 
     def _redeem(self, who: str, request: CertificateRequest) -> IssuedCertificate:
@@ -119,7 +119,7 @@ class RegistrationAuthority:
         if judged.record != record:
             enrolment_codes.save_code(self._authority, judged.record)
         if judged.refused is not None:
-            raise PeerError(judged.refused, reason=values.Reason.NOT_ENTITLED)
+            raise PeerError(judged.refused, reason=errors.Reason.NOT_ENTITLED)
         key = requested_key(request)
         if record.certificate is None:
             made = self._authority.issue(record.device, key)
@@ -129,7 +129,7 @@ class RegistrationAuthority:
         assert record.certificate is not None
         certificate = x509.load_pem_x509_certificate(record.certificate.encode())
         if certificate.public_key() != key:
-            raise PeerError("the code has been used", reason=values.Reason.NOT_ENTITLED)
+            raise PeerError("the code has been used", reason=errors.Reason.NOT_ENTITLED)
         issued = self._make_answer(request, certificate)
         proof = answer_proof(
             bytes.fromhex(record.proof_key),
@@ -143,12 +143,12 @@ class RegistrationAuthority:
     def _renew(self, request: CertificateRequest) -> IssuedCertificate:
         key, held = requested_key(request), self._authority.certificates(request.device)
         if not held:
-            raise PeerError(f"{request.device} is revoked or unknown", reason=values.Reason.NOT_ENTITLED)
+            raise PeerError(f"{request.device} is revoked or unknown", reason=errors.Reason.NOT_ENTITLED)
         for certificate in held:
             if certificate.public_key() == key:
                 return self._make_answer(request, certificate)
         if len(held) >= MAX_VALID:
-            raise PeerError(f"{len(held)} certificates are valid", reason=values.Reason.TOO_MANY_REQUESTS)
+            raise PeerError(f"{len(held)} certificates are valid", reason=errors.Reason.TOO_MANY_REQUESTS)
         log.info("%s: certificate renewed", request.device, extra={"device": request.device})
         return self._make_answer(request, self._authority.issue(request.device, key))
 

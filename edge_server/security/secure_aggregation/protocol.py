@@ -20,7 +20,7 @@ from edge_client.security.secure_aggregation.cohort import cohort_context, share
 from edge_client.security.secure_aggregation.masked_figures import Labels, join
 from edge_client.security.secure_aggregation.masks import Ring, Scale, pair_key, shift_vector, weighted_mean
 from edge_client.security.secure_aggregation.protocol import revealed_segments
-from schemas import messages, values
+from schemas import errors, messages
 from schemas.errors import PeerError
 from schemas.messages import MaskCohort, UnmaskAnswer
 from schemas.security.secure_aggregation import MaskingTerms, Member
@@ -207,7 +207,7 @@ def take_part(
     """Take a device's message for a step, or repeat an earlier answer; raises `PeerError` for others."""
     task = gathering.tasks.get(message.device)
     if task is None or (message.run, message.attempt) != (task.run, task.attempt):
-        raise PeerError(f"{message.kind} for no masked task of this round", reason=values.Reason.STALE_ROUND)
+        raise PeerError(f"{message.kind} for no masked task of this round", reason=errors.Reason.STALE_ROUND)
     match message:
         case messages.KeyAdvertisement():
             return _on_keys(gathering, message)
@@ -223,16 +223,16 @@ def _on_keys(gathering: MaskAgreement, message: messages.KeyAdvertisement) -> St
     members = gathering.cohort.members if gathering.cohort is not None else ()
     listed = message.device in {member.name for member in members}
     if not listed or gathering.keys.get(message.device) != message:
-        raise PeerError("the cohort is formed without these keys", reason=values.Reason.STALE_ROUND)
+        raise PeerError("the cohort is formed without these keys", reason=errors.Reason.STALE_ROUND)
     return gathering, [_cohort_for(gathering, message.device)]
 
 
 def _on_shares(gathering: MaskAgreement, message: messages.KeyShares) -> Step:
     if gathering.cohort is None:
-        raise PeerError("shares before the cohort", reason=values.Reason.STALE_ROUND)
+        raise PeerError("shares before the cohort", reason=errors.Reason.STALE_ROUND)
     if gathering.stage is not Stage.SHARING:
         if message.device not in gathering.shares:
-            raise PeerError("the masks are agreed without these shares", reason=values.Reason.STALE_ROUND)
+            raise PeerError("the masks are agreed without these shares", reason=errors.Reason.STALE_ROUND)
         return gathering, [_parcels_for(gathering, message.device)]
     members = {member.name for member in gathering.cohort.members}
     if message.device not in members or message.shares.keys() != members - {message.device}:
@@ -242,7 +242,7 @@ def _on_shares(gathering: MaskAgreement, message: messages.KeyShares) -> Step:
 
 def _on_answer(gathering: MaskAgreement, message: messages.UnmaskAnswer) -> Step:
     if gathering.stage is not Stage.UNMASKING or message.device not in gathering.survivors:
-        raise PeerError("no request to unmask is open", reason=values.Reason.STALE_ROUND)
+        raise PeerError("no request to unmask is open", reason=errors.Reason.STALE_ROUND)
     lost = gathering.partners.keys() - gathering.survivors
     if message.seeds.keys() != gathering.survivors or message.keys.keys() != lost:
         raise PeerError("the answer is about other devices than the request")

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from edge_client.security.secure_aggregation.mask_update import GROUP
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import TrainTask, Update
 from schemas.tensors.arrays import Groups, kind_of
-from schemas.values import Reason
 
 
 def examine_masked(update: Update, groups: Groups, task: TrainTask, segments: Sequence[int]) -> None:

@@ -20,11 +20,10 @@ from edge_server.strategy.aggregation.array_stores import ArrayStore, NewArraySt
 from edge_server.strategy.aggregation.blocks import all_blocks
 from edge_server.strategy.aggregation.transforms import Transform, transform_updates
 from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate, SummedArrays
-from schemas.errors import InvariantError, PeerError
+from schemas.errors import InvariantError, PeerError, Reason
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import AnyArray, ComputedArrays, Groups, kind_of, rows_of
 from schemas.tensors.files import FileGroups
-from schemas.values import Reason
 
 COARSE, FINE = "coarse", "fine"  # the groups of a sum
 WHOLE = np.dtype(np.float64)

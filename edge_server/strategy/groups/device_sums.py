@@ -17,10 +17,9 @@ from edge_client.training import feature_sums
 from edge_client.training.feature_sums import GRAM, PARTS, SQUARES, TARGETS
 from edge_server.strategy.groups.least_squares import Features, Sums
 from edge_server.strategy.groups.statistics import FULL, tier_key
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import Arrays
-from schemas.values import Reason
 
 HELD, FEATURES, TESTED = "sums", "features", "tested"
 """The server's arrays are `sums/{device}/{tier}/{head}/...`, the heads `{tier}/{parameter}`, and what tests

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from edge_server.strategy.aggregation.updates import GlobalUpdate, group_to_global
 from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, GroupTraits, Shape
 from edge_server.strategy.selection.interface import RoundResult
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import Array, Arrays
-from schemas.values import ModelSpec, Reason
+from schemas.values import ModelSpec
 
 Floats = NDArray[np.float64]
 

@@ -17,10 +17,10 @@ from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, GroupTraits
 from edge_server.strategy.groups.statistics import FULL, Statistics, arrays_of_tier, by_tier
 from edge_server.strategy.groups.widths import Widths
 from edge_server.strategy.selection.interface import RoundResult
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import Array, Arrays, GatheredArrays, kind_of, rows_of
-from schemas.values import ModelSpec, Reason
+from schemas.values import ModelSpec
 
 # FedMix's pool of averaged examples (Yoon et al. 2021, Mean Augmented Federated Learning, Algorithm 1).
 

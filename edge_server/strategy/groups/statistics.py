@@ -7,10 +7,10 @@ import numpy as np
 from edge_server.strategy.aggregation.updates import GlobalUpdate, group_to_global, is_statistic
 from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, GroupTraits, Shape
 from edge_server.strategy.selection.interface import RoundResult
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import Array, Arrays
-from schemas.values import ModelSpec, Reason
+from schemas.values import ModelSpec
 
 # Arrays that a tier has of its own, kept under `{key}/{parameter}` in global coordinates.
 

@@ -24,6 +24,7 @@ from edge_client.training.checkpoints import EpochCheckpoints
 from edge_client.transport import event_loop
 from edge_client.transport.broker_link import Arrived, BrokerAddress, LinkUp
 from edge_client.transport.chunk_transfer import MAX_PATIENCE_S
+from schemas.errors import Reason
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -37,7 +38,7 @@ from schemas.messages import (
 )
 from schemas.tensors.chunks import encode_chunk
 from schemas.topics import Channel, DeviceTopic
-from schemas.values import CapabilityProfile, Reason
+from schemas.values import CapabilityProfile
 from tests.chunk_bits import chunks_of
 from tests.edge_client.agent.session.by_hand import (
     CHUNK,

@@ -23,12 +23,12 @@ from edge_client.pruning.slicing import extract
 from edge_client.pruning.surgery import arrays_of
 from edge_client.storage.blob_store import BlobStore
 from edge_client.training.choice import make_trainer
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import DeliverTask, Delivery
 from schemas.messages.rollout import TrialTerms
 from schemas.submodel import SubModelSpec
 from schemas.tensors.chunks import encode_json
-from schemas.values import ModelSpec, Reason
+from schemas.values import ModelSpec
 from tests.groups import encode_groups
 from tests.without_packages import run_without
 

@@ -11,11 +11,10 @@ from edge_client.agent.session.machine import SessionPhase
 from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.storage import free_space
 from edge_client.storage.free_space import Space
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import Task, TaskReply
 from schemas.messages.tasks import Increment
 from schemas.tensors.chunks import MAX_BLOB_BYTES, BlobRef
-from schemas.values import Reason
 from tests.edge_client.agent.session.by_hand import CHUNK, DEVICE, FEDERATION, task
 from tests.edge_client.agent.test_agent_restart import Life, no_threads  # noqa: F401 (a fixture)
 

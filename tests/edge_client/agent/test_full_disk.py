@@ -19,10 +19,11 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
+from schemas.errors import Reason
 from schemas.messages import DeliverTask, Task, TrainTask
 from schemas.strategy import TrainingPlan
 from schemas.tensors.chunks import encode_json
-from schemas.values import ModelSpec, Reason
+from schemas.values import ModelSpec
 from tests.groups import encode_groups
 
 SPEC = ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10)

@@ -8,10 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from edge_client.training.step_graphs.running.trainer import OnnxTrainer
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
-from schemas.values import Reason
 from tests.edge_client.agent.test_full_disk import SPEC, outcome, place_at, task
 
 UNKNOWN: dict[str, dict[str, Any]] = {

@@ -13,11 +13,11 @@ from edge_client.agent.veto import Veto, objection
 from edge_client.cli.config_file import read_client_file
 from edge_client.data.local import LocalData
 from edge_client.transport.broker_link import BrokerAddress, LinkUp
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, Reason
 from schemas.messages import Task, TaskReply
 from schemas.statistics import StatisticsRequest
 from schemas.strategy import Component, TrainingPlan
-from schemas.values import CapabilityProfile, Reason
+from schemas.values import CapabilityProfile
 from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, deliver, task
 from tests.edge_client.agent.test_agent_restart import DIGITS, Life, StillLink, StillWorker
 

@@ -16,9 +16,9 @@ from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_client.transport.broker_link import BrokerAddress
-from schemas.errors import ConfigError, PeerError
+from schemas.errors import ConfigError, PeerError, Reason
 from schemas.messages import Birth, encode_message
-from schemas.values import CapabilityProfile, Feature, ModelSpec, Preprocessing, Reason
+from schemas.values import CapabilityProfile, Feature, ModelSpec, Preprocessing
 from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, task
 
 ROWS = [(16.5, 400.0, "free"), (23.0, 900.0, "busy"), (17.5, 500.0, "free"), (22.0, 800.0, "busy")]

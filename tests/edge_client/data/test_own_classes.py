@@ -15,9 +15,9 @@ from edge_client.cli.main import main
 from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.transport.broker_link import BrokerAddress
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import Birth, TaskReply, encode_message
-from schemas.values import CapabilityProfile, ModelSpec, Preprocessing, Reason
+from schemas.values import CapabilityProfile, ModelSpec, Preprocessing
 from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, task
 from tests.edge_client.agent.test_agent_restart import Life, no_threads  # noqa: F401
 from tests.edge_client.inference.test_onnx_model import write_model

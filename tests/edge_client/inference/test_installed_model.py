@@ -10,11 +10,10 @@ from edge_client.inference import installed_model
 from edge_client.inference.model_slots import ServedModel
 from edge_client.security.trusted_key import check_model
 from edge_client.storage.atomic_files import sweep
-from schemas.errors import ConfigError, EdgeError, PeerError
+from schemas.errors import ConfigError, EdgeError, PeerError, Reason
 from schemas.messages import Acknowledgement
 from schemas.security.manifest import SignedManifest, encode_manifest, manifest_path
 from schemas.tensors.chunks import digest_of
-from schemas.values import Reason
 from tests.edge_client.inference.test_model_slots import PowerCut, failing_power
 from tests.edge_client.signed import SERVER, STRANGER, TRUSTED, manifest_of
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from edge_client.agent.session.events import Declined, Received, SendMessage
 from edge_client.agent.session.machine import Session, SessionPhase, step
 from edge_client.security.task_verifier import TaskVerifier, check_task
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import Task, TaskReply, decode_message, encode_message
 from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.tensors.chunks import BlobRef
-from schemas.values import ModelSpec, Reason
+from schemas.values import ModelSpec
 from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, STATE, task
 from tests.edge_client.signed import SERVER, STRANGER, TRUSTED, signed_task
 from tests.schemas.examples import MESSAGES_BY_KIND

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from edge_client.inference.benchmark import bench
 from edge_client.inference.onnx_model import load_model
 from edge_client.security.trusted_key import check_model, read_trusted_key
-from schemas.errors import ConfigError, PeerError
+from schemas.errors import ConfigError, PeerError, Reason
 from schemas.security.manifest import canonical, decode_manifest, encode_manifest, signed_bytes
-from schemas.values import Reason
 from tests.edge_client.inference.test_onnx_model import run_bare, write_model
 from tests.edge_client.signed import SERVER, STRANGER, TRUSTED, manifest_of, public_file, sign_file
 

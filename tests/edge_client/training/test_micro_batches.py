@@ -24,10 +24,9 @@ from edge_client.training.loop import train
 from edge_client.training.results import TrainingResult
 from edge_client.training.step_capture import Recorder
 from edge_client.training.torch_trainer import MARGIN, ModuleJob, micro_batch
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.values import Reason
 from tests.edge_client.system.hardware.trees import GROUP, PI, tree
 
 SHAPE = (1, 8, 8)

@@ -18,9 +18,10 @@ from edge_server.rounds.state import RoundRules
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.recovery import recover
 from edge_server.strategy.selection.tier_evidence import MARGIN, REFERENCE
+from schemas.errors import Reason
 from schemas.messages import Task, TaskReply
 from schemas.messages.tasks import STEP
-from schemas.values import CapabilityProfile, MeasuredSpeed, Reason, TrainerName
+from schemas.values import CapabilityProfile, MeasuredSpeed, TrainerName
 from tests.edge_client.system.hardware.trees import GROUP, PI, tree
 from tests.edge_server.rounds.by_hand import NAME, RUN, of, training
 from tests.integration.bench import CARD, Bench

@@ -8,8 +8,9 @@ from edge_server.observability.views import make_snapshot
 from edge_server.rounds.participant import Status
 from edge_server.rounds.reputation import ReputationRules
 from edge_server.storage.records import RoundRecord
+from schemas.errors import Reason
 from schemas.messages import Telemetry
-from schemas.values import BoardState, CapabilityProfile, Eligibility, Reason
+from schemas.values import BoardState, CapabilityProfile, Eligibility
 from tests.edge_server.rounds.by_hand import NAME, Run, reply, started, update
 from tests.edge_server.rounds.test_fleet import birth, death
 

@@ -19,6 +19,7 @@ from edge_server.rounds.events import (
 )
 from edge_server.rounds.machine import Federation, Phase, RoundRules
 from edge_server.rounds.participant import Status
+from schemas.errors import Reason
 from schemas.messages import (
     Acknowledgement,
     BlobRequest,
@@ -32,7 +33,7 @@ from schemas.messages import (
 )
 from schemas.strategy import TrainingPlan
 from schemas.tensors.chunks import BlobRef, Chunk, digest_of
-from schemas.values import DeliveryMetrics, ModelSpec, Reason, TrainingMetrics
+from schemas.values import DeliveryMetrics, ModelSpec, TrainingMetrics
 from tests.edge_server.rounds.test_fleet import birth
 
 NAME, RUN, CHUNK, MAX_BYTES = "home", "run-1", 1024, 5000

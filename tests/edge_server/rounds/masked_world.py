@@ -12,11 +12,11 @@ from edge_server.rounds import events as on_server
 from edge_server.rounds.machine import RoundRules
 from edge_server.security.secure_aggregation.validation import examine_masked
 from edge_server.strategy.aggregation.updates import ClientUpdate
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import DeliverTask, Message, Task, Update
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.tensors.chunks import encode_json
-from schemas.values import Reason, TrainingMetrics
+from schemas.values import TrainingMetrics
 from tests.edge_server.rounds.world import World
 from tests.edge_server.security.secure_aggregation.cohorts import CHANNELS, TIERS, carried, terms_of
 from tests.groups import decode_groups, encode_groups

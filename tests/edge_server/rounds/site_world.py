@@ -21,6 +21,7 @@ from edge_server.rounds.gateway.state import Gateway
 from edge_server.rounds.machine import RoundRules
 from edge_server.rounds.sites.presence import Sites
 from schemas.base import is_of_site, site_of
+from schemas.errors import Reason
 from schemas.messages import (
     Birth,
     Death,
@@ -34,7 +35,7 @@ from schemas.messages import (
     Update,
 )
 from schemas.tensors.chunks import BlobRef, Chunk
-from schemas.values import Reason, TrainingMetrics
+from schemas.values import TrainingMetrics
 from tests.edge_server.rounds.world import FEDERATION, RUN, Disk, Node, World
 
 NUMBERS = 300

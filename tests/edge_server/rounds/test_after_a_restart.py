@@ -20,9 +20,9 @@ from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.participants import Participants
 from edge_server.rounds.state import Federation, RoundRules
+from schemas.errors import Reason
 from schemas.messages import BlobRequest, Refusal
 from schemas.tensors.chunks import ChunkSet
-from schemas.values import Reason
 from tests.chunk_bits import chunks_of
 from tests.edge_server.rounds.by_hand import NAME, RUN, STATE, Run, assignment, of, offers, update
 from tests.edge_server.rounds.test_fleet import birth, death

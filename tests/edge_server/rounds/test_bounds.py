@@ -6,8 +6,8 @@ from edge_server.coordinator.publisher import RateLimit
 from edge_server.observability.counters import OTHERS, RunCounters
 from edge_server.rounds import fleet
 from edge_server.rounds.events import Send
+from schemas.errors import Reason
 from schemas.messages import Telemetry
-from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import refusals, started
 from tests.edge_server.rounds.test_fleet import birth
 

@@ -15,8 +15,8 @@ from edge_server.rounds.events import (
 )
 from edge_server.rounds.machine import RETRY_S, Buffering, Phase
 from edge_server.rounds.participant import Status
+from schemas.errors import Reason
 from schemas.messages import BlobRequest, RoundAnnouncement
-from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import (
     NAME,
     SMALL_MAP,

@@ -9,8 +9,9 @@ from edge_server.rounds.agreed_lists import ClassList
 from edge_server.rounds.events import EndRun, Note, PlanRound, RecordStrike, RoundClosed, Send, Started
 from edge_server.rounds.machine import Federation, RoundRules
 from edge_server.rounds.state import Phase
+from schemas.errors import Reason
 from schemas.messages import Birth, Refusal
-from schemas.values import DataCard, Reason
+from schemas.values import DataCard
 from tests.edge_server.rounds.by_hand import NAME, RUN, Run, of, reply
 
 TEN = tuple("0123456789")

@@ -8,8 +8,9 @@ from edge_client.data.columns import features_of
 from edge_server.rounds.agreed_lists import ClassList, ColumnList
 from edge_server.rounds.events import Note, PlanRound, Send, Started
 from edge_server.rounds.machine import Federation, RoundRules
+from schemas.errors import Reason
 from schemas.messages import Birth
-from schemas.values import DataCard, Feature, Reason
+from schemas.values import DataCard, Feature
 from tests.edge_server.rounds.by_hand import NAME, RUN, Run, of, reply
 
 

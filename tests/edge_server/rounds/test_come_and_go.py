@@ -5,8 +5,9 @@ import pytest
 from edge_client.transport.chunk_transfer import PATIENCE_S
 from edge_server.rounds.events import CloseRound, Note, PlanRound, RoundClosed, Send
 from edge_server.rounds.participant import Status
+from schemas.errors import Reason
 from schemas.messages import Telemetry
-from schemas.values import Reason, SkippedFiles
+from schemas.values import SkippedFiles
 from tests.edge_server.rounds.by_hand import chunks, of, offers, refusals, reply, request, training, update
 from tests.edge_server.rounds.test_fleet import birth, death
 

@@ -13,8 +13,8 @@ from edge_server.rounds.events import (
 )
 from edge_server.rounds.participant import OFFER_PATIENCE_S, Status
 from edge_server.rounds.state import Phase
+from schemas.errors import Reason
 from schemas.messages import FederationEnd, RoundAnnouncement
-from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import (
     NAME,
     RUN,

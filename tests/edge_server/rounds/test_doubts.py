@@ -7,8 +7,8 @@ from edge_server.rounds.fleet import PLAN_AFTER_S
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Status
 from edge_server.rounds.quarantine import ASK_AT_S, ASKED_AT_ONCE, LOST_AFTER_S
+from schemas.errors import Reason
 from schemas.messages import BlobRequest, Refusal, Telemetry
-from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import NAME, Run, of, started
 from tests.edge_server.rounds.test_fleet import birth, death
 

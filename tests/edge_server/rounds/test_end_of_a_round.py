@@ -13,7 +13,7 @@ from edge_server.rounds.events import (
 )
 from edge_server.rounds.machine import RETRY_S, Phase
 from edge_server.rounds.participant import Status
-from schemas.values import Reason
+from schemas.errors import Reason
 from tests.edge_server.rounds.by_hand import ack, announced, chunks, of, refusals, reply, training, update
 from tests.edge_server.rounds.test_fleet import death
 

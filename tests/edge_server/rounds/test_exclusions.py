@@ -7,7 +7,8 @@ from edge_server.rounds.events import PlanRound, RoundClosed
 from edge_server.rounds.machine import Buffering
 from edge_server.rounds.participant import mark_missed
 from edge_server.rounds.reputation import ReputationRules
-from schemas.values import Eligibility, Reason
+from schemas.errors import Reason
+from schemas.values import Eligibility
 from tests.edge_server.rounds.by_hand import of, started
 from tests.edge_server.rounds.test_fleet import birth, death
 from tests.edge_server.rounds.test_given_back import give_back, of_two, reported

@@ -5,7 +5,8 @@ import pytest
 from edge_server.rounds.events import CloseRound, Note, PlanRound
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Status
-from schemas.values import Eligibility, Reason
+from schemas.errors import Reason
+from schemas.values import Eligibility
 from tests.edge_server.rounds.by_hand import Run, of, offers, reply, started
 from tests.edge_server.rounds.test_fleet import birth
 

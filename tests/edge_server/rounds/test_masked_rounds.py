@@ -7,9 +7,9 @@ import pytest
 
 from edge_client.agent.session.secure_participation import SecureParticipation
 from edge_server.rounds.machine import RoundRules
+from schemas.errors import Reason
 from schemas.messages import BlobRequest, Refusal, Update
 from schemas.tensors.chunks import Chunk
-from schemas.values import Reason
 from tests.edge_server.rounds.masked_world import MaskedWorld
 from tests.edge_server.rounds.world import Packet, World
 

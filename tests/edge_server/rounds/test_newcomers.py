@@ -9,8 +9,8 @@ from edge_server.rounds.events import Note, PlanRound, Send
 from edge_server.rounds.fleet import Fleet
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.newcomers import ASK_AT_S, FORGET_S, NOTE_EVERY_S, SOON_S, Newcomers
+from schemas.errors import Reason
 from schemas.messages import BlobRequest, Refusal, Telemetry
-from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import NAME, Run, of, refusals, started
 from tests.edge_server.rounds.test_fleet import birth, death
 

@@ -4,8 +4,8 @@ import pytest
 
 from edge_server.rounds.events import Note, Send, SendChunks
 from edge_server.rounds.participant import CHECK_UP_S, OFFER_PATIENCE_S, Status
+from schemas.errors import Reason
 from schemas.messages import Acknowledgement, BlobRequest, Refusal
-from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import (
     NAME,
     SMALL_MAP,

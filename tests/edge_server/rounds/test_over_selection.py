@@ -11,7 +11,7 @@ from edge_server.rounds.events import (
 )
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Status
-from schemas.values import Reason
+from schemas.errors import Reason
 from tests.edge_server.rounds.by_hand import announced, chunks, of, refusals, reply, started, update
 from tests.edge_server.rounds.test_fleet import death
 

@@ -4,7 +4,7 @@ from edge_server.rounds.events import EndRun, Misbehaved, Note, PlanRound, Recor
 from edge_server.rounds.machine import Buffering, Phase
 from edge_server.rounds.participant import MAX_CLAIMS, Status
 from edge_server.rounds.reputation import ReputationRules
-from schemas.values import Reason
+from schemas.errors import Reason
 from tests.edge_server.rounds.by_hand import Run, of, refusals, started, update
 
 ONCE = ReputationRules(after=1, window=10, rounds=2)

@@ -5,8 +5,8 @@ import pytest
 from edge_server.rounds.events import CloseRound, Note, RecordStrike, RoundClosed, Send, UpdateChecked
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Status
+from schemas.errors import Reason
 from schemas.tensors.chunks import BlobRef
-from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import (
     CHUNK,
     MAX_BYTES,

@@ -9,7 +9,7 @@ from edge_server.rounds.reputation import (
     quarantined_devices,
     replay_strikes,
 )
-from schemas.values import Reason
+from schemas.errors import Reason
 
 RULES = ReputationRules(after=2, window=3, rounds=4)
 HONEST = (

@@ -6,7 +6,7 @@ from edge_server.rounds.events import EndRun, Note, PlanRound, RollBack, RolledB
 from edge_server.rounds.machine import Buffering, Phase
 from edge_server.rounds.reputation import ReputationRules
 from edge_server.rounds.rollback import TRIES
-from schemas.values import Reason
+from schemas.errors import Reason
 from tests.edge_server.rounds.by_hand import Run, announced, delivery, of, refusals, reply, started
 
 NAN = Reason.NOT_FINITE

@@ -18,8 +18,8 @@ from hypothesis.stateful import (
 from edge_server.rounds.events import CloseRound, PlanRound
 from edge_server.rounds.machine import Buffering, RoundRules
 from edge_server.rounds.participant import Status
+from schemas.errors import Reason
 from schemas.messages import Update
-from schemas.values import Reason
 from tests.edge_server.rounds.world import World
 from tests.slow import mark_slow
 

@@ -3,8 +3,8 @@
 import pytest
 
 from edge_server.rounds.events import Note, Send
+from schemas.errors import Reason
 from schemas.messages import Refusal
-from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import Run, of, started
 from tests.edge_server.rounds.test_fleet import birth, death
 

@@ -25,9 +25,9 @@ from edge_server.rounds.events import (
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Status
 from edge_server.rounds.sites.presence import Sites
+from schemas.errors import Reason
 from schemas.messages import BlobRequest, SiteBirth, SiteDeath, SiteReceipt, SiteSum, SumRequest, Update
 from schemas.tensors.chunks import Chunk
-from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import CHUNK, NAME, RUN, Run, of, ref_of, started
 from tests.edge_server.rounds.test_fleet import birth
 

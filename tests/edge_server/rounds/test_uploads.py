@@ -15,10 +15,9 @@ from edge_server.rounds.events import (
 )
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Status
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import BlobRequest, Refusal
 from schemas.tensors.chunks import Chunk, digest_of
-from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import (
     NAME,
     ack,

@@ -17,10 +17,11 @@ from edge_client.transport import chunk_transfer
 from edge_server.rounds import events as on_server
 from edge_server.rounds import machine as rounds
 from edge_server.rounds.machine import Federation, Phase, RoundRules
+from schemas.errors import Reason
 from schemas.messages import Birth, Death, DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.strategy import TrainingPlan
 from schemas.tensors.chunks import BlobRef, Chunk, ChunkSet, digest_of
-from schemas.values import DataCard, DeliveryMetrics, ModelSpec, Reason, TrainingMetrics
+from schemas.values import DataCard, DeliveryMetrics, ModelSpec, TrainingMetrics
 
 FEDERATION, RUN = "home", "run-1"
 CHUNK = 1024

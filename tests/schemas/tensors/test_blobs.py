@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.strategy import StrategySpec
 from schemas.tensors.chunks import (
     CHUNK_HEADER_BYTES,
@@ -22,7 +22,6 @@ from schemas.tensors.chunks import (
     encode_chunk,
     encode_json,
 )
-from schemas.values import Reason
 from tests.groups import decode_groups, encode_groups, read_groups
 from tests.schemas.examples import DIGEST, GROUPS, SPEC, STRATEGY
 

@@ -37,11 +37,11 @@ from edge_client.training.step_graphs.running.objectives.registry import (
 )
 from edge_client.training.step_graphs.running.session import StepSession
 from edge_client.training.trainer import Trained, Trainer, TrainingJob, decline_unknown
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import TrainTask
 from schemas.messages.tasks import FEATURES, GRAPH, REST, STEP
 from schemas.tensors.arrays import Arrays, ComputedArrays, Groups, blocks, kind_of, rows_of
-from schemas.values import KeptFeatures, Reason
+from schemas.values import KeptFeatures
 
 Array = NDArray[Any]
 

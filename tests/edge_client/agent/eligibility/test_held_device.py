@@ -13,9 +13,10 @@ from edge_client.agent.eligibility.rules import Rules
 from edge_client.agent.session.machine import SessionPhase
 from edge_client.data.local import LocalData
 from edge_client.transport.broker_link import BrokerAddress, LinkUp
+from schemas.errors import Reason
 from schemas.messages import Birth, TaskReply
 from schemas.strategy import TrainingPlan
-from schemas.values import CapabilityProfile, Eligibility, Reason
+from schemas.values import CapabilityProfile, Eligibility
 from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, task
 from tests.edge_client.agent.test_agent_restart import DIGITS, Life, StillLink, StillWorker
 from tests.edge_client.system.hardware.trees import PI, tree

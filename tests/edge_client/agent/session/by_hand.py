@@ -10,6 +10,7 @@ from edge_client.agent.session.events import (
     WorkFailed,
 )
 from edge_client.agent.session.machine import Session, step
+from schemas.errors import Reason
 from schemas.messages import (
     Acknowledgement,
     BlobRequest,
@@ -25,7 +26,7 @@ from schemas.messages import (
 )
 from schemas.strategy import TrainingPlan
 from schemas.tensors.chunks import BlobRef, Chunk, digest_of
-from schemas.values import DeliveryMetrics, ModelSpec, Reason, TrainingMetrics
+from schemas.values import DeliveryMetrics, ModelSpec, TrainingMetrics
 
 FEDERATION, DEVICE, RUN = "home", "pi", "run-1"
 CHUNK = 1024

@@ -20,8 +20,8 @@ from edge_client.agent.session.events import (
 from edge_client.agent.session.machine import Session, SessionPhase, step
 from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.transport.chunk_transfer import VerifyBlob
+from schemas.errors import Reason
 from schemas.messages import BlobRequest, TaskReply
-from schemas.values import Reason
 from tests.chunk_bits import chunks_of
 from tests.edge_client.agent.session.by_hand import (
     DEVICE,

@@ -5,9 +5,8 @@ import pytest
 from edge_client.agent.session.events import Received, SendChunks, SessionRestored
 from edge_client.agent.session.machine import Session, step
 from edge_client.agent.session.snapshot import SessionSnapshot
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import Acknowledgement, BlobRequest, FederationEnd, Refusal
-from schemas.values import Reason
 from tests.edge_client.agent.session.by_hand import (
     DEVICE,
     FEDERATION,

@@ -15,8 +15,8 @@ from edge_client.agent.session.events import (
     WorkFailed,
 )
 from edge_client.agent.session.machine import RESEND_S, SessionPhase, step
+from schemas.errors import Reason
 from schemas.messages import BlobRequest, Refusal, TaskReply
-from schemas.values import Reason
 from tests.edge_client.agent.session.by_hand import (
     CHUNK,
     DEVICE,

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from edge_client.agent.session.snapshot import SessionSnapshot, WorkStarts
 from edge_client.agent.state_store import SnapshotFile
-from schemas.values import Reason
+from schemas.errors import Reason
 from tests.edge_client.agent.session.by_hand import (
     DEVICE,
     FEDERATION,

@@ -4,7 +4,7 @@ import pytest
 
 from edge_client.agent.session.events import Received, SendMessage, Settled, WorkDone, WorkFailed
 from edge_client.agent.session.machine import SessionPhase, step
-from schemas.values import Reason
+from schemas.errors import Reason
 from tests.edge_client.agent.session.by_hand import (
     FAILED,
     NEXT,

@@ -21,9 +21,9 @@ from edge_client.cli.main import main
 from edge_client.transport.broker_link import BrokerAddress, TlsFiles, parse_address
 from edge_client.transport.mqtt_client import Link
 from edge_server.transport.broker.launch import find_mosquitto, running_broker
+from schemas.errors import Reason
 from schemas.messages import BlobRequest, Refusal, decode_message, encode_message
 from schemas.topics import Channel, DeviceTopic, server_filters
-from schemas.values import Reason
 from tests.edge_client.transport.test_mqtt_client import OldBroker, wait_for
 from tests.edge_server.security.identity.conftest import (
     FEDERATION,

@@ -27,9 +27,8 @@ from edge_client.training.flower.settings import FlowerSettings
 from edge_client.training.flower.work import FlowerWork, load_app
 from edge_client.training.results import TrainingStopped
 from edge_client.training.torch_trainer import ModuleJob, TorchTrainer
-from schemas.errors import ConfigError, PeerError
+from schemas.errors import ConfigError, PeerError, Reason
 from schemas.strategy import Component, TrainingPlan
-from schemas.values import Reason
 from tests.groups import decode_groups
 from tests.integration.bench import Bench
 

@@ -15,9 +15,9 @@ from edge_client.cli.main import EDGE_CLIENT
 from edge_client.training.flower.settings import app_table, flat_config, read_words
 from edge_client.training.results import Evaluation, TrainingResult
 from edge_client.training.torch_trainer import ModuleJob, TorchTrainer
-from schemas.errors import ConfigError, PeerError
+from schemas.errors import ConfigError, PeerError, Reason
 from schemas.messages import Task
-from schemas.values import Reason, TrainingMetrics
+from schemas.values import TrainingMetrics
 from tests.groups import decode_groups
 from tests.integration.bench import Bench
 

@@ -15,9 +15,8 @@ from edge_server.coordinator.aggregators.pool import AggregatorPool, Call, usual
 from edge_server.coordinator.aggregators.worker import ToExamine
 from edge_server.rounds.events import CheckUpdate, UpdateChecked
 from edge_server.storage.records import RoundRecord
-from schemas.errors import EdgeError
+from schemas.errors import EdgeError, Reason
 from schemas.messages import TrainTask, Update
-from schemas.values import Reason
 from tests.forked.workers import forked
 from tests.integration.bench import Bench
 

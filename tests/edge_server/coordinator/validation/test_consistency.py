@@ -15,11 +15,11 @@ from edge_server.rounds.fleet import Device
 from edge_server.strategy.groups.header import Header
 from edge_server.strategy.groups.registry import MeanData
 from edge_server.strategy.weighting.claims import Claims
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import decode_message, encode_message
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
-from schemas.values import CapabilityProfile, DataCard, ModelSpec, Reason
+from schemas.values import CapabilityProfile, DataCard, ModelSpec
 from tests.edge_server.coordinator.validation.test_firewall import PREFIX, task, update
 
 TRAIN = task(training=TrainingPlan(batch_size=16, local_epochs=3))

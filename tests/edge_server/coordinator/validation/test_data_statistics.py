@@ -10,10 +10,10 @@ from edge_client.data.statistics import statistics_of
 from edge_server.coordinator.validation.data_statistics import answer_numbers, examine_statistics
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.data_statistics import next_request, pool_statistics
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.statistics import StatisticsRequest
 from schemas.submodel import SubModelSpec
-from schemas.values import ModelSpec, Reason
+from schemas.values import ModelSpec
 from tests.edge_client.data.tasks.examples import FEATURES, examples
 from tests.edge_server.coordinator.validation.test_firewall import task, update
 

@@ -13,11 +13,10 @@ from edge_server.coordinator.validation import contents
 from edge_server.coordinator.validation.contents import UnpackedCache
 from edge_server.coordinator.validation.update import check_encoding
 from edge_server.rounds.events import CheckUpdate
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import Update
 from schemas.strategy import Component
 from schemas.tensors.chunks import BlobRef, digest_of
-from schemas.values import Reason
 from tests.groups import encode_groups
 from tests.integration.bench import Bench
 

@@ -18,12 +18,12 @@ from edge_client.pruning.surgery import arrays_of
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.validation.contents import MAX_ABS, examine, max_answer_bytes
 from edge_server.strategy.pruning.pruners import Attention, Evidence
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import TrainTask, Update, decode_message, encode_message
 from schemas.strategy import PersonalPruning, TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from schemas.tensors.chunks import BlobRef, encode_json
-from schemas.values import ModelSpec, Preprocessing, Reason, TrainingMetrics
+from schemas.values import ModelSpec, Preprocessing, TrainingMetrics
 from tests.groups import encode_groups, read_groups
 
 # Four channels in blocks of two, flattened from 2x1 maps, feed five hidden channels, then three classes.

@@ -6,8 +6,7 @@ import pytest
 from edge_server.coordinator.validation.contents import examine, max_answer_bytes
 from edge_server.strategy.groups.registry import Control, LastStep, MeanData
 from edge_server.strategy.groups.rule import MAX_ROWS
-from schemas.errors import PeerError
-from schemas.values import Reason
+from schemas.errors import PeerError, Reason
 from tests.edge_server.coordinator.validation.test_firewall import (
     CHOSEN,
     HONEST,

@@ -22,6 +22,7 @@ from edge_server.coordinator.validation.harm_review import UpdateHistory
 from edge_server.coordinator.validation.round_review import Canary
 from edge_server.rounds.events import Started
 from edge_server.storage.run_folder import RunFolder
+from schemas.errors import Reason
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -34,7 +35,7 @@ from schemas.messages import (
 )
 from schemas.submodel import SubModelSpec
 from schemas.tensors.chunks import BlobRef, digest_of, encode_chunk
-from schemas.values import DataCard, Reason, TrainingMetrics
+from schemas.values import DataCard, TrainingMetrics
 from tests.groups import encode_groups
 
 WORDS = (

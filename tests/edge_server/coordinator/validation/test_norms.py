@@ -7,9 +7,8 @@ from edge_client.compression.decoding import SCALES, Decoded
 from edge_server.config.run_sections import FirewallSettings
 from edge_server.coordinator.validation.consistency import magnitude_of, magnitudes_of
 from edge_server.coordinator.validation.norms import STATISTICS, NormBound, norms_of
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.submodel import ChannelMap, ParameterLayout
-from schemas.values import Reason
 
 FOUR = FirewallSettings(norm_history=4, norm_window=5, norm_factor=2, norm_spread=10, norm_first=100)
 

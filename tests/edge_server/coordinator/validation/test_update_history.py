@@ -12,11 +12,11 @@ from edge_server.coordinator.validation.round_review import Canary
 from edge_server.storage.journal_reader import ExaminedUpdate
 from edge_server.storage.run_folder import RunFolder
 from edge_server.strategy.aggregation.updates import ClientUpdate
-from schemas.errors import ConfigError, PeerError
+from schemas.errors import ConfigError, PeerError, Reason
 from schemas.messages import Update
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from schemas.tensors.chunks import BlobRef
-from schemas.values import Reason, TrainingMetrics
+from schemas.values import TrainingMetrics
 
 ONE, TWO = "1" * 64, "2" * 64
 

@@ -13,11 +13,10 @@ from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.service import GaveUp, Interrupted, RolloutService
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.releases.rollout.target import TargetStatus
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import BlobRequest, Death, Telemetry, decode_message, encode_message
 from schemas.tensors.chunks import SMALL_CHUNK_BYTES, digest_of
 from schemas.topics import Channel, DeviceTopic
-from schemas.values import Reason
 from tests.edge_server.releases.rollout.fleet import FEDERATION, FILES, RULES, VERSION, birth
 
 DATA = bytes(range(256)) * 1172

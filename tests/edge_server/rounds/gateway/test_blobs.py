@@ -11,9 +11,9 @@ from edge_server.rounds.gateway.events import (
     SendChunksBelow,
     SendToDevice,
 )
+from schemas.errors import Reason
 from schemas.messages import BlobRequest, BroadcastEnd, Refusal, TaskReply
 from schemas.tensors.chunks import MAX_BLOB_BYTES, BlobRef
-from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import NAME, SMALL_MAP, STATE, assignment, of, reply
 from tests.edge_server.rounds.gateway.driven import A, B, Driven, asked, wanted
 

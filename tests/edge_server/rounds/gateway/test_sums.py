@@ -10,8 +10,8 @@ from edge_server.rounds.gateway.events import (
     SumMade,
 )
 from edge_server.rounds.gateway.sums import ASK_AGAIN_S
+from schemas.errors import Reason
 from schemas.messages import BlobRequest, Refusal, SiteBirth, SiteSum
-from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import NAME, RUN, STATE, ref_of, update
 from tests.edge_server.rounds.gateway.driven import DEEP, SITE, A, B, Driven, sum_request
 

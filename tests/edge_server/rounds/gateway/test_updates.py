@@ -16,10 +16,10 @@ from edge_server.rounds.gateway.events import (
     SendChunksAbove,
     SendToDevice,
 )
+from schemas.errors import Reason
 from schemas.messages import Acknowledgement, BlobRequest, Refusal, RoundAnnouncement
 from schemas.statistics import StatisticsRequest
 from schemas.tensors.chunks import Chunk
-from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import NAME, RUN, of, ref_of, update
 from tests.edge_server.rounds.gateway.driven import A, B, Driven
 

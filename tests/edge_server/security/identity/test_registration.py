@@ -30,11 +30,10 @@ from edge_server.security.identity.service import (
     RequestAllowance,
     requested_key,
 )
-from schemas.errors import ConfigError, EdgeError, PeerError
+from schemas.errors import ConfigError, EdgeError, PeerError, Reason
 from schemas.messages import CertificateRequest, Death, IssuedCertificate, Refusal, encode_message
 from schemas.security.enrolment import EnrolmentCode, decode_code, encode_code, proof_key, request_proof
 from schemas.topics import EnrolTopic
-from schemas.values import Reason
 from tests.edge_server.security.identity.conftest import FEDERATION, new_authority
 
 ANY_REQUEST = x509.load_pem_x509_csr(request_pem(new_key(), "pi").encode()).public_bytes(

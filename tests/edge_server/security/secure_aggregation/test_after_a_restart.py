@@ -22,9 +22,9 @@ from edge_server.storage.journal import Journal
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.recovery import Recovered, recover
 from edge_server.strategy.aggregation.updates import ClientUpdate
+from schemas.errors import Reason
 from schemas.messages import TaskReply, Update
 from schemas.submodel import SubModelSpec
-from schemas.values import Reason
 from tests.edge_server.security.secure_aggregation.cohorts import task_of, terms_of
 from tests.schemas.examples import MESSAGES_BY_KIND
 

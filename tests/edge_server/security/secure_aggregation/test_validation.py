@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from edge_server.security.secure_aggregation.validation import examine_masked
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import Update
 from schemas.tensors.chunks import BlobRef, digest_of
-from schemas.values import Reason, TrainingMetrics
+from schemas.values import TrainingMetrics
 from tests.edge_server.security.secure_aggregation.cohorts import FULL, MIDDLE, TIERS, task_of, terms_of
 
 TERMS = terms_of(TIERS)

@@ -18,8 +18,7 @@ from edge_server.storage.event_list.recorder import (
     EventBuffer,
     EventRecorder,
 )
-from schemas.errors import ConfigError
-from schemas.values import Reason
+from schemas.errors import ConfigError, Reason
 
 NOON = 1_700_000_040.0
 

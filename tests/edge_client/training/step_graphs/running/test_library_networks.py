@@ -9,9 +9,8 @@ from edge_client.models import zoo
 from edge_client.models.registry import InputRecord
 from edge_client.training.step_graphs.running.trainer import OnnxTrainer
 from edge_client.training.torch_trainer import TorchTrainer
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import TrainTask
-from schemas.values import Reason
 from tests.edge_client.training.step_graphs.running.normalised import normalised
 from tests.edge_client.training.step_graphs.running.test_trainer import TorchFreeBench, assert_alike, trained
 

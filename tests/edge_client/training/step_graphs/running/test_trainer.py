@@ -23,12 +23,12 @@ from edge_client.training.step_graphs.running.session import StepSession
 from edge_client.training.step_graphs.running.trainer import OnnxTrainer
 from edge_client.training.torch_trainer import TorchTrainer
 from edge_client.training.trainer import Trainer
-from schemas.errors import PeerError
+from schemas.errors import PeerError, Reason
 from schemas.messages import Task, TrainTask, Update
 from schemas.messages.tasks import FEATURES
 from schemas.strategy import TrainingSettings
 from schemas.tensors.files import FlatGroups
-from schemas.values import CapabilityProfile, Reason
+from schemas.values import CapabilityProfile
 from tests.edge_client.training.step_graphs.running.normalised import NORMALISED
 from tests.groups import decode_groups
 from tests.integration.bench import Bench
