@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edge_client.data import drift
 from edge_client.data.dataset import LabelledData, sample
-from edge_client.data.drift import (
-    Chosen,
-    DriftResult,
-    ExampleRecord,
-    Values,
-    feature_statistics,
-    most_different,
-)
 from edge_client.data.local import LocalData
 from edge_client.data.tasks import labels as conversion
 from edge_client.data.tasks import metrics
@@ -44,7 +37,7 @@ class DriftMonitor:
     least: int = 50
     alarm_rate: float = 0.01
 
-    def __call__(self, data: LocalData, record: ExampleRecord) -> DriftResult | None:
+    def __call__(self, data: LocalData, record: drift.ExampleRecord) -> drift.DriftResult | None:
         """The outcome for the examples that no test has compared; None while there are too few.
 
         The sides of `record` are those of `data`, in its order.
@@ -55,16 +48,18 @@ class DriftMonitor:
         known = _join_chosen(data, [~new for new in is_new])
         if min(len(fresh), len(known)) < self.least:
             return None
-        pairs = _pair_values(feature_statistics(known.images), feature_statistics(fresh.images))
+        pairs = _pair_values(drift.feature_statistics(known.images), drift.feature_statistics(fresh.images))
         unseen = data.held_out.subset(np.flatnonzero(~is_new[1]))
         if len(unseen) >= self.least:
             pairs |= self._of_model(unseen, fresh)
-        name, p = most_different(pairs)
+        name, p = drift.most_different(pairs)
         finding = DriftFinding(statistic=name, p_value=p, examples=len(fresh))
         tested = np.concatenate([m[new] for m, new in zip(marks, is_fresh, strict=True)])
-        return DriftResult(tested, finding if p <= self.alarm_rate else None)
+        return drift.DriftResult(tested, finding if p <= self.alarm_rate else None)
 
-    def _of_model(self, known: LabelledData, fresh: LabelledData) -> dict[str, tuple[Values, Values]]:
+    def _of_model(
+        self, known: LabelledData, fresh: LabelledData
+    ) -> dict[str, tuple[drift.Values, drift.Values]]:
         """Losses and confidences of the served model; none without a model that takes these examples."""
         path = served_model_path(self.models)
         if not path.exists():
@@ -79,7 +74,7 @@ class DriftMonitor:
             return {}
 
 
-def _join_chosen(data: LocalData, chosen: Sequence[Chosen]) -> LabelledData:
+def _join_chosen(data: LocalData, chosen: Sequence[drift.Chosen]) -> LabelledData:
     """The chosen examples of both parts, at most `MAX_EXAMPLES`, drawn by a fixed seed."""
     parts = [
         part.subset(np.flatnonzero(own))
@@ -91,11 +86,13 @@ def _join_chosen(data: LocalData, chosen: Sequence[Chosen]) -> LabelledData:
     return sample(replace(parts[0], images=images, labels=labels, sizes=joined), MAX_EXAMPLES)
 
 
-def _pair_values(known: dict[str, Values], fresh: dict[str, Values]) -> dict[str, tuple[Values, Values]]:
+def _pair_values(
+    known: dict[str, drift.Values], fresh: dict[str, drift.Values]
+) -> dict[str, tuple[drift.Values, drift.Values]]:
     return {name: (known[name], fresh[name]) for name in known}
 
 
-def model_statistics(model: "LoadedModel", data: LabelledData) -> dict[str, Values]:
+def model_statistics(model: "LoadedModel", data: LabelledData) -> dict[str, drift.Values]:
     """The loss [N] of each example, and of a classifier its confidence [N]."""
     taken = conversion.in_task(model.fit(data), model.task.name, model.preprocessing.class_names)
     answers = model.answers(taken.images, taken.labels)

@@ -24,16 +24,8 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.system.logging.formatters import about
 from edge_client.transport import broker_link, chunk_transfer
 from edge_client.transport.object_store import http as over_http
+from edge_client.transport.object_store import http_transfers
 from edge_client.transport.object_store.http import HttpClient, TransferOutcome, http_client
-from edge_client.transport.object_store.http_transfers import (
-    Fetch,
-    FetchEnded,
-    ObjectStoreCommand,
-    ObjectStoreEvent,
-    Put,
-    PutEnded,
-    StopTransfers,
-)
 from schemas import messages, topics
 from schemas.tensors.chunks import BlobRef, ChunkSet
 
@@ -54,15 +46,19 @@ class TransferThreads:
         self._stopped = threading.Event()
         self._threads: dict[str, threading.Thread] = {}
 
-    def do(self, command: ObjectStoreCommand) -> None:
+    def do(self, command: http_transfers.ObjectStoreCommand) -> None:
         """Begin a transfer, or stop all of them."""
         match command:
-            case Fetch(ref, url):
+            case http_transfers.Fetch(ref, url):
                 fetch = partial(over_http.fetch_blob, self._web, url, ref, self._store)
-                self._begin(ref, fetch, lambda out: FetchEnded(ref.digest, out.have, out.expired, out.moved))
-            case Put(ref, url, resumable):
+                self._begin(
+                    ref,
+                    fetch,
+                    lambda out: http_transfers.FetchEnded(ref.digest, out.have, out.expired, out.moved),
+                )
+            case http_transfers.Put(ref, url, resumable):
                 put = partial(over_http.put_blob, self._web, url, ref, self._store, resumable=resumable)
-                self._begin(ref, put, lambda out: PutEnded(ref.digest, out.done, out.expired))
+                self._begin(ref, put, lambda out: http_transfers.PutEnded(ref.digest, out.done, out.expired))
             case _:
                 self.stop()
 
@@ -75,7 +71,7 @@ class TransferThreads:
         self,
         ref: BlobRef,
         transfer: Callable[..., TransferOutcome],
-        event_of: Callable[[TransferOutcome], ObjectStoreEvent],
+        event_of: Callable[[TransferOutcome], http_transfers.ObjectStoreEvent],
     ) -> None:
         before, stopped = self._threads.get(ref.digest), self._stopped
 
@@ -153,7 +149,13 @@ class SessionRunner(Service):
                 self._on_progress(event)
             case DataChanged(data):
                 self.context = replace(self.context, data=data)
-            case events.WorkDone() | events.WorkFailed() | events.UpdateMasked() | FetchEnded() | PutEnded():
+            case (
+                events.WorkDone()
+                | events.WorkFailed()
+                | events.UpdateMasked()
+                | http_transfers.FetchEnded()
+                | http_transfers.PutEnded()
+            ):
                 self.step(event)
 
     def stop(self) -> None:
@@ -226,7 +228,7 @@ class SessionRunner(Service):
                 self.step(events.EntropyDrawn(task, os.urandom(ENTROPY_BYTES)))
             case events.MaskUpdate(update, membership):
                 self.worker.mask(update, membership, self.context)
-            case Fetch() | Put() | StopTransfers():
+            case http_transfers.Fetch() | http_transfers.Put() | http_transfers.StopTransfers():
                 self._transfers.do(command)
             case events.StopWork():
                 log.info("the task is no longer wanted")

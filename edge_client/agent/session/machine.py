@@ -16,28 +16,13 @@ from edge_client.agent.session.events import Command, RunEnded, SendMessage
 from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.agent.session.state import RESEND_S, Session, SessionPhase, Step, drop_task, task_reply
 from edge_client.transport.object_store import http_transfers
+from schemas import messages
 from schemas.errors import PeerError, Reason
-from schemas.messages import (
-    Acknowledgement,
-    AnyMessage,
-    BlobRequest,
-    BroadcastEnd,
-    DeliverTask,
-    EntrustedShares,
-    FederationEnd,
-    MaskCohort,
-    Refusal,
-    RoundAnnouncement,
-    Task,
-    TrainTask,
-    UnmaskRequest,
-    Update,
-)
 from schemas.messages.message import ServedMessage
 from schemas.tensors.chunks import ChunkSet
 
 
-def check_epoch(session: Session, message: AnyMessage) -> None:
+def check_epoch(session: Session, message: messages.AnyMessage) -> None:
     """Raise `PeerError` for a message about a run of which a newer epoch is known."""
     run, epoch = _epoch_of(message)
     known = session.epochs.get(run, 0)
@@ -47,7 +32,7 @@ def check_epoch(session: Session, message: AnyMessage) -> None:
         raise PeerError(detail, reason=Reason.SUPERSEDED)
 
 
-def note_epoch(session: Session, message: AnyMessage) -> Session:
+def note_epoch(session: Session, message: messages.AnyMessage) -> Session:
     """Remember the epoch of a message that was accepted.
 
     One that names no run says nothing of the epoch of those that name none either.
@@ -58,7 +43,7 @@ def note_epoch(session: Session, message: AnyMessage) -> Session:
     return replace(session, epochs={**session.epochs, run: epoch})
 
 
-def _epoch_of(message: AnyMessage) -> tuple[str, int]:
+def _epoch_of(message: messages.AnyMessage) -> tuple[str, int]:
     """A message's run, empty if it names none, and its epoch, 0 in the first one."""
     if not isinstance(message, ServedMessage):
         return "", 0
@@ -123,22 +108,22 @@ def step(session: Session, event: events.Event, now: float) -> Step:
 
 def _receive(session: Session, event: events.Received, now: float) -> Step:
     match message := event.message:
-        case TrainTask() | DeliverTask():
+        case messages.TrainTask() | messages.DeliverTask():
             return _on_offer(session, message, event.present, now)
-        case BlobRequest():
+        case messages.BlobRequest():
             return session, [results.answer_request(session, message)]
-        case Acknowledgement() | Refusal():
+        case messages.Acknowledgement() | messages.Refusal():
             return results.result_answered(session, message)
-        case MaskCohort() | EntrustedShares() | UnmaskRequest():
+        case messages.MaskCohort() | messages.EntrustedShares() | messages.UnmaskRequest():
             return secure_aggregation.receive(session, message, now)
-        case RoundAnnouncement():
+        case messages.RoundAnnouncement():
             known = message.run in session.runs or message.run in session.ended_runs
             seen = session if known else replace(session, runs=session.runs | {message.run})
             over = _is_current_run(seen, message.run) and seen.task and seen.task.round < message.oldest
             return drop_task(seen) if over else (seen, [])
-        case FederationEnd():
+        case messages.FederationEnd():
             return _end_run(session, message)
-        case BroadcastEnd():
+        case messages.BroadcastEnd():
             return downloads.fetch_missing(session, message, now)
         case _:
             return session, []
@@ -148,7 +133,7 @@ def _is_current_run(session: Session, run: str) -> bool:
     return session.task is not None and session.task.run == run
 
 
-def _end_run(session: Session, end: FederationEnd) -> Step:
+def _end_run(session: Session, end: messages.FederationEnd) -> Step:
     if end.run not in session.runs:
         return session, []
     left, commands = drop_task(session) if _is_current_run(session, end.run) else (session, [])
@@ -156,7 +141,7 @@ def _end_run(session: Session, end: FederationEnd) -> Step:
     return over, [*commands, RunEnded(end)]
 
 
-def _on_offer(session: Session, task: Task, present: Mapping[str, ChunkSet], now: float) -> Step:
+def _on_offer(session: Session, task: messages.Task, present: Mapping[str, ChunkSet], now: float) -> Step:
     if task.run in session.ended_runs or task.attempt < session.attempts.get(task.run, 0):
         return session, []
     if session.is_at(task.run, task.attempt):
@@ -194,16 +179,16 @@ def _on_restored(
         return known, []
     if result is None and downloads.is_given_up(known.starts, task):
         return known, [_given_up(known, task)]
-    if result is None or (isinstance(result, Update) and result.blob.digest not in session.held):
+    if result is None or (isinstance(result, messages.Update) and result.blob.digest not in session.held):
         return downloads.begin(known, task, present, now)
     reporting = replace(known, task=task, phase=SessionPhase.REPORTING, result=result)
     # The server is about to offer the task again, with a fresh address for the upload.
     uploads = http_transfers.goes_to_object_store(result, task)
-    messages = [] if uploads else results.result_messages(result)
-    return replace(reporting, resend_at=now + RESEND_S), messages
+    replies = [] if uploads else results.result_messages(result)
+    return replace(reporting, resend_at=now + RESEND_S), replies
 
 
-def _repeat(session: Session, task: Task, now: float) -> Step:
+def _repeat(session: Session, task: messages.Task, now: float) -> Step:
     """Answer a repeated offer of the task at hand: accept it again, or send its result again."""
     session = replace(session, transfers=http_transfers.with_new_addresses(session.transfers, task))
     if session.transfers.putting is not None:
@@ -215,12 +200,12 @@ def _repeat(session: Session, task: Task, now: float) -> Step:
     return results.send_result(replace(session, resend_at=now + RESEND_S))
 
 
-def _given_up(session: Session, task: Task) -> Command:
+def _given_up(session: Session, task: messages.Task) -> Command:
     why = {"reason": Reason.NO_MEMORY, "detail": downloads.GIVEN_UP}
     return SendMessage(task_reply(session, task, accepted=False, **why))
 
 
-def _reply(session: Session, task: Task) -> Command:
+def _reply(session: Session, task: messages.Task) -> Command:
     return SendMessage(task_reply(session, task, accepted=True, listens=session.listens))
 
 

@@ -9,16 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edge_client.cli import options
 from edge_client.cli.device_options import PROVIDERS
-from edge_client.cli.options import (
-    AT_LEAST_1,
-    OTHER_RUNTIMES,
-    TRUST,
-    Option,
-    Subparsers,
-    add_verb,
-    read_trust_option,
-)
 from edge_client.system.plain_text import print_json, print_table, say
 from schemas.errors import ConfigError
 
@@ -56,24 +48,30 @@ examples:
 
 BATCH = 32  # examples with which providers are tried: folders and archives are what takes time
 OPTIONS = (
-    Option("model", Path, "a model of `run` or of the server", metavar="MODEL.onnx"),
-    Option(
+    options.Option("model", Path, "a model of `run` or of the server", metavar="MODEL.onnx"),
+    options.Option(
         "inputs",
         Path,
         "images, recordings, folders, .npy or .npz files, digits, or - for JSON lines",
         metavar="INPUT",
         nargs="+",
     ),
-    Option("--top", int, "classes per example (default: 1)", 1, "K", AT_LEAST_1),
-    Option("--threads", int, "threads to use (default: as many as useful)", metavar="N", bounds=AT_LEAST_1),
+    options.Option("--top", int, "classes per example (default: 1)", 1, "K", options.AT_LEAST_1),
+    options.Option(
+        "--threads",
+        int,
+        "threads to use (default: as many as useful)",
+        metavar="N",
+        bounds=options.AT_LEAST_1,
+    ),
     PROVIDERS,
-    TRUST,
-    Option(
+    options.TRUST,
+    options.Option(
         "--runtime",
-        help=f"run in another runtime than onnxruntime, and say how far apart they are: {OTHER_RUNTIMES}",
+        help=f"run in another runtime than onnxruntime, and say how far apart they are: {options.OTHER_RUNTIMES}",
         metavar="NAME",
     ),
-    Option(
+    options.Option(
         "--exported-by",
         help="with --trust: only an export by `server` itself, or by the device of that name",
         metavar="NAME",
@@ -81,8 +79,8 @@ OPTIONS = (
 )
 
 
-def register(verbs: Subparsers) -> None:
-    add_verb(
+def register(verbs: options.Subparsers) -> None:
+    options.add_verb(
         verbs,
         "infer",
         execute,
@@ -101,7 +99,7 @@ def execute(args: argparse.Namespace) -> int:
         raise ConfigError(
             "--exported-by says what --trust KEY.pub shall vouch for", remedy="name the key too"
         )
-    trust = read_trust_option(args)
+    trust = options.read_trust_option(args)
     model = load_on_provider(
         args.model,
         ProviderSettings(tuple(args.providers)),

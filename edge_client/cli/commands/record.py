@@ -7,18 +7,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import (
-    ABOVE_0,
-    DAYS,
-    SECONDS,
-    Group,
-    Option,
-    Subparsers,
-    add_verb,
-    log_options,
-    read_broker_option,
-    tls_options,
-)
+from edge_client.cli import options
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import print_json, say
 from schemas.errors import ConfigError
@@ -51,46 +40,50 @@ recorder; started again with the same store it continues.
 
 
 OPTIONS = (
-    Option("store", Path, "the file to record into, made if missing", metavar="STORE"),
-    Option(
+    options.Option("store", Path, "the file to record into, made if missing", metavar="STORE"),
+    options.Option(
         "--broker",
         help="broker of the sensors (default: %(default)s)",
         default="mqtt://127.0.0.1:1883",
         metavar="URL",
     ),
-    *tls_options("this recorder's"),
-    Option(
+    *options.tls_options("this recorder's"),
+    options.Option(
         "--column",
         help="a column and the topic of its values, with the key of a value in JSON; repeatable",
         default=(),
         metavar="NAME=TOPIC[#KEY]",
         many=True,
     ),
-    Group(
+    options.Group(
         (
-            Option("--every", float, "seconds between rows (default: 10)", 10.0, "S", SECONDS),
-            Option("--id", help="record a row with each id that arrives here instead", metavar="TOPIC[#KEY]"),
+            options.Option(
+                "--every", float, "seconds between rows (default: 10)", 10.0, "S", options.SECONDS
+            ),
+            options.Option(
+                "--id", help="record a row with each id that arrives here instead", metavar="TOPIC[#KEY]"
+            ),
         ),
         exclusive=True,
     ),
-    Option("--label", help="topic of labels", metavar="TOPIC"),
-    Option("--most-mb", float, "size of the store (default: 50)", 50.0, "MB", ABOVE_0),
-    Option("--most-days", float, "remove rows older than this", metavar="DAYS", bounds=DAYS),
-    Option(
+    options.Option("--label", help="topic of labels", metavar="TOPIC"),
+    options.Option("--most-mb", float, "size of the store (default: 50)", 50.0, "MB", options.ABOVE_0),
+    options.Option("--most-days", float, "remove rows older than this", metavar="DAYS", bounds=options.DAYS),
+    options.Option(
         "--keep",
         help="rows that stay in a full store: the newest, or a random choice of all (default: newest)",
         default="newest",
         choices=("newest", "reservoir"),
     ),
-    Option("--balance", bool, "in a full store remove rows of the most frequent label first"),
-    Option("--client-id", help="name at the broker (default: HOST-record-STORE)", metavar="NAME"),
-    Option("--quiet", bool, "log warnings only"),
-    *log_options("info"),
+    options.Option("--balance", bool, "in a full store remove rows of the most frequent label first"),
+    options.Option("--client-id", help="name at the broker (default: HOST-record-STORE)", metavar="NAME"),
+    options.Option("--quiet", bool, "log warnings only"),
+    *options.log_options("info"),
 )
 
 
-def register(verbs: Subparsers) -> None:
-    add_verb(
+def register(verbs: options.Subparsers) -> None:
+    options.add_verb(
         verbs,
         "record",
         execute,
@@ -106,7 +99,7 @@ def execute(args: argparse.Namespace) -> int:
 
     begin_log(args, level=logging.INFO)
     wanted = _parse_wanted(args)
-    address = read_broker_option(args)
+    address = options.read_broker_option(args)
     limits = StoreLimits(
         most_bytes=int(args.most_mb * 1e6),
         most_age_s=args.most_days * 86_400 if args.most_days else None,

@@ -14,14 +14,8 @@ from torch import nn
 from torch.fx import Node
 from torch.nn import functional as F
 
+from edge_client.pruning.channel_graph import layers
 from edge_client.pruning.channel_graph.calls import Call, Signal, Stored, Value, shape_of
-from edge_client.pruning.channel_graph.layers import (
-    claim_along,
-    convolve,
-    multiply,
-    normalise_groups,
-    normalise_last,
-)
 from edge_client.pruning.channel_graph.operations import elementwise, item
 from edge_client.pruning.channel_graph.reshaping import Rule, reshape, unsqueeze
 
@@ -33,7 +27,7 @@ def convolution_of(kind: type[nn.Module]) -> Rule:
         name, layer = _owner(call, kind, weight=1, bias=2)
         if layer is None or call.option(6, "groups", 1) != layer.groups:
             return call.give_up()
-        return convolve(call, name, layer)
+        return layers.convolve(call, name, layer)
 
     return rule
 
@@ -41,7 +35,7 @@ def convolution_of(kind: type[nn.Module]) -> Rule:
 def linear(call: Call) -> Value:
     """`F.linear` of a linear layer."""
     name, layer = _owner(call, nn.Linear, weight=1, bias=2)
-    return call.give_up() if layer is None else multiply(call, name, layer)
+    return call.give_up() if layer is None else layers.multiply(call, name, layer)
 
 
 def layer_norm(call: Call) -> Value:
@@ -49,7 +43,7 @@ def layer_norm(call: Call) -> Value:
     _, layer = _owner(call, nn.LayerNorm, weight=2, bias=3)
     if layer is None or call.option(1, "normalized_shape") != layer.normalized_shape:
         return call.give_up()
-    return normalise_last(call, layer)
+    return layers.normalise_last(call, layer)
 
 
 def group_norm(call: Call) -> Value:
@@ -57,7 +51,7 @@ def group_norm(call: Call) -> Value:
     _, layer = _owner(call, nn.GroupNorm, weight=2, bias=3)
     if layer is None or call.option(1, "num_groups") != layer.num_groups:
         return call.give_up()
-    return normalise_groups(call, layer)
+    return layers.normalise_groups(call, layer)
 
 
 def batch_norm(call: Call) -> Value:
@@ -66,7 +60,11 @@ def batch_norm(call: Call) -> Value:
     given = [call.option(place, name) for place, name in enumerate(names, start=1)]
     stored = [call.find_stored(argument) for argument in given if argument is not None]
     tensors = [each.tensor for each in stored if each is not None]
-    return claim_along(call, tensors, axis=1, position=0) if len(tensors) == len(stored) else call.give_up()
+    return (
+        layers.claim_along(call, tensors, axis=1, position=0)
+        if len(tensors) == len(stored)
+        else call.give_up()
+    )
 
 
 def scale(call: Call) -> Value:

@@ -28,13 +28,8 @@ from edge_client.training.step_graphs.running.graph_file import StepGraph, read_
 from edge_client.training.step_graphs.running.loop import Network, Training
 from edge_client.training.step_graphs.running.low_rank import LowRank
 from edge_client.training.step_graphs.running.memory import micro_batch, working_bytes
+from edge_client.training.step_graphs.running.objectives import registry
 from edge_client.training.step_graphs.running.objectives.objective import GraphObjective, Setting
-from edge_client.training.step_graphs.running.objectives.registry import (
-    Sums,
-    build_graph_objectives,
-    sums_gram,
-    why_unsupported,
-)
 from edge_client.training.step_graphs.running.session import StepSession
 from edge_client.training.trainer import Trained, Trainer, TrainingJob, decline_unknown
 from schemas.errors import PeerError, Reason
@@ -56,8 +51,8 @@ class OnnxTrainer(Trainer):
 
     def check(self, task: TrainTask) -> None:
         """Raise `PeerError` for a task without graphs, or with names that need torch or are unknown."""
-        why = why_unsupported(task.training.objectives)
-        if not why and sums_gram(task.training.objectives) is not None:
+        why = registry.why_unsupported(task.training.objectives)
+        if not why and registry.sums_gram(task.training.objectives) is not None:
             why = "" if GRAPH in task.blobs else "the task has no inference graph"
         elif not why and not {GRAPH, STEP} <= task.blobs.keys():
             why = "the task has no step graph"
@@ -65,12 +60,12 @@ class OnnxTrainer(Trainer):
             raise PeerError(f"this device trains without torch: {why}", reason=Reason.INCOMPATIBLE)
         with decline_unknown():
             check_optimizer(task.training.optimizer)
-            build_graph_objectives(task.training.objectives)
+            registry.build_graph_objectives(task.training.objectives)
 
     def train(self, job: TrainingJob) -> Trained:
         """Train; raises `PeerError` for a graph that is refused, or does not fit the received arrays."""
         with _refusals():
-            gram = sums_gram(job.plan.objectives)
+            gram = registry.sums_gram(job.plan.objectives)
             if gram is not None:
                 return self._sum(job, gram=gram)
             graph = read_step_graph(job.graphs[STEP])
@@ -94,7 +89,11 @@ class OnnxTrainer(Trainer):
         graph, head = open_features(job.graphs[GRAPH].read_bytes(), arrays, data.input_shape)
         before = evaluate(arrays, job.graphs[GRAPH], job.data.held_out, threads=self._threads)
         features_of, outputs = _run_graph(graph, arrays, self._threads), len(arrays[f"{head}.weight"])
-        clips = (part.clip for part in build_graph_objectives(job.plan.objectives) if isinstance(part, Sums))
+        clips = (
+            part.clip
+            for part in registry.build_graph_objectives(job.plan.objectives)
+            if isinstance(part, registry.Sums)
+        )
         clip = next(clips, None)
         sums = feature_sums.sum_features(features_of, _batches(data), outputs, gram=gram, clip=clip)
         return_memory()
@@ -164,7 +163,7 @@ class OnnxTrainer(Trainer):
     def _run(
         self, arrays: dict[str, Array], job: TrainingJob, graph: StepGraph, part: int | None
     ) -> TrainingResult:
-        objectives = build_graph_objectives(job.plan.objectives)
+        objectives = registry.build_graph_objectives(job.plan.objectives)
         for objective in objectives:
             objective.setup(_setting(job, graph, arrays))
         network = self._network(job, graph, {**arrays, **_attention(graph)}, objectives)
