@@ -14,8 +14,8 @@ from edge_client.data.statistics import not_finite, statistics_of
 from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning import update_coordinates
 from edge_client.training import choice, results
-from edge_client.training.dead_channels import DEAD_CHANNELS, MAX_DEAD, dead_share
 from edge_client.training.requests import Work, do_alone
+from edge_client.training.results import DEAD_CHANNELS, MAX_DEAD, dead_share
 from edge_client.training.trainer import Trained, decline_unknown
 from schemas import errors, statistics, values
 from schemas.errors import PeerError, format_count

@@ -1,20 +1,23 @@
-"""Loss and figures of a network on labelled data."""
+"""The losses of learning tasks in torch; loss and figures of a network on labelled data."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from edge_client.data.dataset import Inputs, LabelledData
+from edge_client.data.tasks import metrics, registry
 from edge_client.data.tasks.learning_task import LearningTask
 from edge_client.models.frozen_part import SplitNetwork, find_split
 from edge_client.models.frozen_values import NoSplit
 from edge_client.models.modes import device_of, evaluating
-from edge_client.training import losses, results
+from edge_client.system.plugins import Registry
+from edge_client.training import results
 from edge_client.training.feature_cache import FeatureCache, Places, Rows, features_of_parts, inputs_at
 from edge_client.training.memory_format import channels_innermost
 from edge_client.training.objectives.registry import build_objectives
@@ -22,6 +25,28 @@ from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import Groups
 from schemas.values import FeatureType, KeptFeatures
+
+Loss = Callable[[Tensor, Tensor], Tensor]  # from outputs [B, L] and targets to the mean loss over the batch
+
+
+def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The mean square of differences; torch's own has a gradient that cannot be drawn for any batch size."""
+    return (outputs - targets).square().mean()
+
+
+LOSSES: Registry[Loss] = Registry(
+    "torch-loss",
+    {
+        "cross-entropy": functional.cross_entropy,
+        "binary-cross-entropy": functional.binary_cross_entropy_with_logits,
+        "squared-error": squared_error,
+    },
+)
+
+
+def loss_of(task: str) -> Loss:
+    return metrics.loss_in(LOSSES, registry.learning_task(task))
+
 
 # The features of examples, which frozen layers make of them: computed once, and kept (`feature_cache`).
 
@@ -146,7 +171,7 @@ def evaluate(
 def evaluate_outputs(outputs: Tensor, data: LabelledData, inputs: Inputs) -> results.Evaluation:
     """Evaluate a network's outputs [N, classes] for all of `data`, whose `inputs` they were computed from."""
     targets = data.targets(inputs)
-    loss = float(losses.loss_of(data.task)(outputs, torch.from_numpy(targets).to(outputs.device)))
+    loss = float(loss_of(data.task)(outputs, torch.from_numpy(targets).to(outputs.device)))
     return results.Evaluation.of(data, outputs.float().cpu().numpy(), loss, targets)
 
 

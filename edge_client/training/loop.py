@@ -16,8 +16,7 @@ from edge_client.models.attributes import seed_generators
 from edge_client.models.modes import device_of, evaluating, smallest_batch, training_only
 from edge_client.training import checkpoints, epochs, results, shared_forward, step_capture
 from edge_client.training.checkpoint_state import restore, state_of
-from edge_client.training.evaluation import Features
-from edge_client.training.losses import loss_of
+from edge_client.training.evaluation import Features, loss_of
 from edge_client.training.low_rank import make_low_rank
 from edge_client.training.memory_format import channels_innermost
 from edge_client.training.objectives.base import Batch, Run, TrainingContext

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from edge_client.training.captured_graph import products, turned_beforehand, with_descent, without_detours
-from edge_client.training.losses import Loss
+from edge_client.training.evaluation import Loss
 from edge_client.training.objectives.base import StepNetwork
 from edge_client.training.optimizers import Optimizer, fused_sgd
 from edge_client.training.shared_forward import restore_after, uphill

@@ -5,7 +5,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from edge_client.training import losses, shared_forward, step_capture
+from edge_client.training import evaluation, shared_forward, step_capture
 from edge_client.training.objectives.base import LocalObjective, StepNetwork
 from edge_client.training.optimizers import Optimizer
 
@@ -22,7 +22,7 @@ class SwitchedSteps:
         module: nn.Module,
         optimizer: Optimizer,
         objective: LocalObjective,
-        loss: losses.Loss,
+        loss: evaluation.Loss,
         *,
         radius: float = 0.0,
     ) -> None:
@@ -49,7 +49,7 @@ def plain_step(
     module: nn.Module,
     optimizer: Optimizer,
     network: StepNetwork | None,
-    loss: losses.Loss,
+    loss: evaluation.Loss,
     examples: step_capture.Examples,
     *,
     radius: float = 0.0,

@@ -13,8 +13,7 @@ from edge_client.data.classes import numbers
 from edge_client.data.tasks.learning_task import LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.pruning.channel_selection import group_scores, ranking
-from edge_client.training.dead_channels import DEAD_CHANNELS, MAX_DEAD
-from edge_client.training.results import Evaluation
+from edge_client.training.results import DEAD_CHANNELS, MAX_DEAD, Evaluation
 from edge_server.coordinator.round_warnings import gives_one_answer
 from edge_server.coordinator.validation.round_review import RoundReview
 from edge_server.rounds.events import CloseRound, RoundClosed

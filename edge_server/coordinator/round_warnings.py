@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from edge_client.training.dead_channels import MAX_DEAD
+from edge_client.training.results import MAX_DEAD
 from edge_server.config.units import loss_text, names_text
 from edge_server.storage.records import RoundRecord, RoundWarning
 

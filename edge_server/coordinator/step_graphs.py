@@ -18,7 +18,7 @@ from edge_client.inference.export.graph_export import graphs_folder
 from edge_client.models import attributes, fixed_state, frozen_part
 from edge_client.pruning import slicing, surgery
 from edge_client.storage.atomic_files import write_synced
-from edge_client.training.losses import Loss, loss_of
+from edge_client.training.evaluation import Loss, loss_of
 from edge_client.training.step_graphs.drawing.export import drawing_version
 from edge_client.training.step_graphs.running.objectives.registry import (
     DRAWN_INSIDE,

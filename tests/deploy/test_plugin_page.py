@@ -21,7 +21,7 @@ from edge_client.data.tasks.metrics import losses_of
 from edge_client.data.tasks.registry import learning_task
 from edge_client.system import plugins
 from edge_client.system.plugins import group_of
-from edge_client.training.losses import loss_of
+from edge_client.training.evaluation import loss_of
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.step import draw_step
 from edge_server.config.load import load_config

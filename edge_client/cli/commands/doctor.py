@@ -67,7 +67,7 @@ def _findings(args: argparse.Namespace) -> "Iterator[Finding]":
     from edge_client.cli.commands.run import state_folder
     from edge_client.cli.doctor import machine
     from edge_client.cli.doctor.libraries import first_trainer, libraries, trainers
-    from edge_client.cli.doctor.providers import providers
+    from edge_client.cli.doctor.machine import providers
     from edge_client.system.hardware.memory import memory
     from edge_client.system.hardware.processor import processor
     from edge_client.system.hardware.profile import recall_speeds, speeds_file

@@ -68,7 +68,8 @@ OPTIONS = (
     options.TRUST,
     options.Option(
         "--runtime",
-        help=f"run in another runtime than onnxruntime, and say how far apart they are: {options.OTHER_RUNTIMES}",
+        help="run in another runtime than onnxruntime, and say how far apart they are: "
+        f"{options.OTHER_RUNTIMES}",
         metavar="NAME",
     ),
     options.Option(

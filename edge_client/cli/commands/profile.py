@@ -98,7 +98,7 @@ def _rows(board: "Board", profile: "CapabilityProfile") -> Iterator[tuple[str, s
 
 
 def _provider_text(state: "Path") -> str:
-    from edge_client.cli.doctor.providers import choice_of
+    from edge_client.cli.doctor.machine import choice_of
 
     choice = choice_of(state)
     return "cpu" if choice is None else f"{choice.provider}: {choice.why}"

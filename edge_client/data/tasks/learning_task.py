@@ -1,6 +1,6 @@
 """The interface of learning tasks: frozen records of functions of arrays, one entry each in the registry.
 
-Nothing here needs torch. A loss is named; `losses` has it in numpy, `edge_client.training.losses` in torch.
+Nothing here needs torch. A loss is named; `losses` has it in numpy, `training.evaluation` in torch.
 """
 
 from collections.abc import Callable, Mapping, Sequence

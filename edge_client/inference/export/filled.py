@@ -14,7 +14,7 @@ import onnxruntime
 
 from edge_client.data.dataset import Inputs, Pixels, raw_examples
 from edge_client.inference.export.metadata import ExportRefused, finish
-from edge_client.models.graphs import checks, costs, filling, sessions
+from edge_client.models.graphs import checks, costs, filling
 from edge_client.storage.atomic_files import write_synced
 from schemas.values import ModelSpec, Preprocessing
 
@@ -43,7 +43,7 @@ def run_model(data: bytes, probes: Sequence[Inputs]) -> list[Inputs]:
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
     try:
-        session = sessions.open_on_processor(data, options)
+        session = filling.open_on_processor(data, options)
         return [session.run([filling.OUTPUT], {filling.INPUT: inputs})[0] for inputs in probes]
     except Exception as error:  # onnxruntime's share no other base class
         raise ExportRefused(f"onnxruntime cannot run the export: {checks.first_line(error)}") from error

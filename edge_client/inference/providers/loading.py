@@ -8,11 +8,10 @@ from typing import Any
 
 from edge_client.inference.onnx_model import LoadedModel, load_model, reason_of
 from edge_client.inference.providers.choice import ProviderChoice
-from edge_client.inference.providers.engines import engines_folder
 from edge_client.inference.providers.record import SERVED_BATCH, keep_choice
 from edge_client.inference.providers.session import GuardedSession, open_session
 from edge_client.inference.providers.table import Provider, ProviderSettings
-from edge_client.inference.providers.trial import Use, settle_provider
+from edge_client.inference.providers.trial import Use, engines_folder, settle_provider
 from edge_client.security.trusted_key import TrustedKey
 from schemas.errors import ConfigError
 

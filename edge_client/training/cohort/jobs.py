@@ -14,8 +14,7 @@ from edge_client.pruning.surgery import changes_of
 from edge_client.training.cohort.stack import Member, Stack, TrainsAlone
 from edge_client.training.cohort.training import Client, CohortTraining, set_up
 from edge_client.training.epochs import count_steps
-from edge_client.training.evaluation import Features, evaluate
-from edge_client.training.losses import loss_of
+from edge_client.training.evaluation import Features, evaluate, loss_of
 from edge_client.training.objectives.base import LocalObjective, TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.results import NOTHING, Evaluation, TrainingResult, TrainingStopped

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from edge_client.models import attributes, modes
 from edge_client.training import epochs, loop, results
-from edge_client.training.cohort.draws import Draws
-from edge_client.training.cohort.passes import EXTRA, Passes, Rows
+from edge_client.training.cohort.passes import EXTRA, Draws, Passes, Rows
 from edge_client.training.cohort.stack import (
     Member,
     Stack,
@@ -28,7 +27,7 @@ from edge_client.training.cohort.stack import (
     copy_module,
     find_parts,
 )
-from edge_client.training.losses import Loss
+from edge_client.training.evaluation import Loss
 from edge_client.training.objectives import base
 from edge_client.training.objectives.registry import build_objectives
 from schemas.strategy import TrainingPlan

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from edge_client.data.dataset import LabelledData
 from edge_client.models.modes import device_of, evaluating
-from edge_client.training.losses import loss_of
+from edge_client.training.evaluation import loss_of
 from edge_server.coordinator.global_model import GlobalModel
 from edge_server.coordinator.validation.calibration import calibrate
 from edge_server.coordinator.validation.leave_one_out import MAX_MACS, MAX_PARTIES, Loss, Sample

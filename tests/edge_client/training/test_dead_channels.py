@@ -7,8 +7,8 @@ import torch
 from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
 from edge_client.pruning.channel_graph.trace import trace_channels
-from edge_client.training.dead_channels import dead_share
 from edge_client.training.loop import train
+from edge_client.training.results import dead_share
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout
 from schemas.values import ModelSpec

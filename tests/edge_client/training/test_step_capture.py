@@ -14,8 +14,8 @@ from edge_client.models.build import build_model
 from edge_client.models.frozen_part import find_split
 from edge_client.models.modes import training_only
 from edge_client.training import step_capture
+from edge_client.training.evaluation import loss_of
 from edge_client.training.loop import train
-from edge_client.training.losses import loss_of
 from edge_client.training.optimizers import Sgd, fused_sgd
 from edge_client.training.step_capture import Examples, Recorder, Recording
 from schemas.strategy import TrainingPlan

@@ -13,7 +13,7 @@ from edge_client.data.tasks.learning_task import LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.models.fixed_state import distinct, sent_tensors
 from edge_client.models.modes import evaluating, smallest_batch, start_training
-from edge_client.training.losses import loss_of
+from edge_client.training.evaluation import loss_of
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.drawn_objectives import DRAWN, DrawnObjective, Situation
 from edge_client.training.step_graphs.drawing.drawn_pools import DrawnPools

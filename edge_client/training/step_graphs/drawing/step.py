@@ -22,7 +22,7 @@ from torch import Tensor, fx, nn
 from edge_client.data.tasks.learning_task import LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.models.attributes import attributes_of, differing_places, users_parts
-from edge_client.models.graphs import checks, exporter, sessions
+from edge_client.models.graphs import checks, exporter, filling
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.decompositions import step_decompositions
 from edge_client.training.step_graphs.drawing.export import BATCH, DrawingRefused, export
@@ -148,7 +148,7 @@ def compare_with_torch(data: bytes, passes: Passes, input_shape: tuple[int, ...]
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
     try:
-        session = sessions.open_on_processor(data, options)
+        session = filling.open_on_processor(data, options)
     except Exception as error:
         # onnxruntime's exceptions share no base class but Exception.
         raise DrawingRefused(f"onnxruntime cannot load the graph: {checks.first_line(error)}") from error

@@ -13,7 +13,7 @@ import numpy as np
 import onnxruntime
 
 from edge_client.models.graphs.checks import ModelProto
-from edge_client.models.graphs.sessions import open_on_processor
+from edge_client.models.graphs.filling import open_on_processor
 from edge_client.system.hardware.memory import memory
 
 DOUBLING = 0  # onnxruntime's number for an arena of which each region is twice as large as the one before

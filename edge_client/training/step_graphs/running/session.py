@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.models.graphs.sessions import open_on_processor
+from edge_client.models.graphs.filling import open_on_processor
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running.arena import session_options
 

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from edge_client.data.dataset import LabelledData
 from edge_client.data.tasks.metrics import losses_of
 from edge_client.models.graphs.checks import GraphRefused, read_graph
-from edge_client.models.graphs.filling import MAX_GRAPH_BYTES, open_features, open_graph
-from edge_client.models.graphs.sessions import open_on_processor
+from edge_client.models.graphs.filling import MAX_GRAPH_BYTES, open_features, open_graph, open_on_processor
 from edge_client.system.process_memory import trim_heap
 from edge_client.training import feature_sums
 from edge_client.training.epochs import EpochProgress, check_optimizer

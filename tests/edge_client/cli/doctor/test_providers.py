@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.cli.doctor.providers import providers
+from edge_client.cli.doctor.machine import providers
 from edge_client.cli.main import main
 from edge_client.inference.model_slots import ServedModel, Slots
 from edge_client.inference.providers.record import keep_choice

@@ -17,7 +17,7 @@ from edge_client.data.tasks.words import METRICS, figure_text, leading
 from edge_client.inference.export.onnx import export_onnx
 from edge_client.inference.onnx_model import load_model
 from edge_client.inference.quantization.selection import Measured, choose
-from edge_client.training import losses
+from edge_client.training import evaluation
 from edge_client.training.evaluation import evaluate
 from edge_client.training.loop import train
 from edge_client.training.step_capture import Recorder
@@ -71,7 +71,7 @@ def test_the_loss_is_torchs(name: str) -> None:
     data = examples(name)
     said = np.random.default_rng(2).normal(size=(len(data), outputs_of(data))).astype(np.float32)
     targets = data.targets(data.inputs())
-    found = losses.loss_of(name)(torch.from_numpy(said), torch.from_numpy(targets))
+    found = evaluation.loss_of(name)(torch.from_numpy(said), torch.from_numpy(targets))
     assert LOSSES[data.learning_task.loss](said, targets).mean() == pytest.approx(float(found), rel=1e-6)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from edge_client.cli.device_options import ProviderName
 from edge_client.cli.main import main
-from edge_client.inference.providers import engines
+from edge_client.inference.providers import trial
 from edge_client.inference.providers.table import (
     ANY_PROVIDER,
     AUTO,
@@ -125,7 +125,7 @@ def test_engines_are_kept_by_model_provider_options_driver_and_version(
     row, root = PROVIDERS["tensorrt"], tmp_path / "board"
 
     def folder(digest: str = "a", runtime: str = "1.24.1") -> str:
-        return engines.engines_folder(row, digest, threads=1, runtime=runtime, root=root)
+        return trial.engines_folder(row, digest, threads=1, runtime=runtime, root=root)
 
     first = folder()
     assert Path(first).is_dir()
@@ -134,7 +134,7 @@ def test_engines_are_kept_by_model_provider_options_driver_and_version(
     put(root, "proc/driver/nvidia/version", "NVRM version: 570.86\n")
     others.add(folder())
     assert len({first, *others}) == 4
-    assert engines.engines_folder(PROVIDERS["openvino"], "a", threads=1, runtime="1") == ""
+    assert trial.engines_folder(PROVIDERS["openvino"], "a", threads=1, runtime="1") == ""
 
 
 def test_engines_that_were_not_used_for_longest_are_removed(
@@ -142,9 +142,9 @@ def test_engines_that_were_not_used_for_longest_are_removed(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folders = []
-    for number in range(engines.MAX_FOLDERS + 2):
+    for number in range(trial.MAX_FOLDERS + 2):
         digest = hashlib.sha256(bytes([number])).hexdigest()
-        folders.append(engines.engines_folder(PROVIDERS["tensorrt"], digest, threads=1, runtime="1"))
+        folders.append(trial.engines_folder(PROVIDERS["tensorrt"], digest, threads=1, runtime="1"))
         os.utime(folders[-1], (time.time() - 1000 + number,) * 2)
     there = [Path(folder).exists() for folder in folders]
-    assert there == [False, False, *[True] * engines.MAX_FOLDERS]
+    assert there == [False, False, *[True] * trial.MAX_FOLDERS]

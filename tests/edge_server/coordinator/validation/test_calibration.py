@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from edge_client.training.losses import loss_of, squared_error
+from edge_client.training.evaluation import loss_of, squared_error
 from edge_server.coordinator.validation.calibration import Minimum, calibrate, minimize
 
 CLASSES, COUNT = 5, 400
