@@ -117,6 +117,8 @@ def reason_of(problem: Mapping[str, Any]) -> str:
     if problem["type"] == "tuple_type":
         return 'must be a list, as [0.5, 1] or ["a", "b"] (in a shell within single quotes)'
     text = str(problem["msg"]).removeprefix("Value error, ")
+    if problem["type"] in ("too_long", "too_short"):
+        text = text.replace("Tuple", "List").replace(" after validation", "")
     return f"{text[0].lower()}{text[1:]}"
 
 

@@ -1,6 +1,7 @@
 """Error messages for a federation file: file, key, reason, nearest match."""
 
-from typing import Any, get_args
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -9,6 +10,7 @@ from schemas.base import kebab
 from schemas.errors import ConfigError, near, nearest, reason_of
 
 UNNAMED = "~"  # prefix of pydantic's tag of a union member, which no user has written
+OTHER_TYPE = ("_type", "_parsing", "_from_float", "literal_error")  # problems of a value of no such type
 
 
 def explain(error: ValidationError, model: type[BaseModel], source: str) -> ConfigError:
@@ -18,7 +20,46 @@ def explain(error: ValidationError, model: type[BaseModel], source: str) -> Conf
     """
     problems = [p for p in error.errors(include_url=False) if p["type"] != "default_factory_not_called"]
     causes = [p for p in problems if not any(_inside(other, p) for other in problems)]
-    return ConfigError.of([_problem(problem, model) for problem in causes], source)
+    return ConfigError.of([_problem(problem, model) for problem in _without_members(causes, model)], source)
+
+
+def _without_members(problems: list[Any], model: type[BaseModel]) -> list[Any]:
+    """The problems without pydantic's names of a union's members, one for a value of no member's type.
+
+    A member whose type the value has hides the others.
+    """
+    fields: dict[tuple[str | int, ...], list[Any]] = {}
+    for problem in problems:
+        depth = _depth_of_union(problem["loc"], model)
+        fields.setdefault(problem["loc"] if depth is None else problem["loc"][:depth], []).append(problem)
+    return [one for loc, group in fields.items() for one in _of_one_field(loc, group)]
+
+
+def _of_one_field(loc: tuple[str | int, ...], problems: list[Any]) -> list[Any]:
+    if problems[0]["loc"] == loc:
+        return problems
+    inner = [each for each in problems if len(each["loc"]) > len(loc) + 1]
+    typed = inner or [each for each in problems if not each["type"].endswith(OTHER_TYPE)]
+    if typed:
+        return [{**each, "loc": loc + each["loc"][len(loc) + 1 :]} for each in typed]
+    reasons = [reason_of(each) for each in problems]
+    short = [text.split(", unable")[0].split(", got")[0] for text in reasons]
+    others = [text.removeprefix("input should be ").removeprefix("must be ") for text in short[1:]]
+    return [{**problems[0], "loc": loc, "type": "union", "msg": " or ".join([short[0], *others])}]
+
+
+def _depth_of_union(loc: tuple[str | int, ...], model: type[BaseModel]) -> int | None:
+    """Where in a problem's place the name of a union's member stands; None if nowhere."""
+    for depth, part in enumerate(loc[:-1], 1):
+        field = {key_of(*item): item[1] for item in model.model_fields.items()}.get(str(part))
+        members = [each for each in get_args(field.annotation) if each is not type(None)] if field else []
+        if field and get_origin(field.annotation) in (Union, UnionType) and len(members) > 1:
+            return None if str(loc[depth]).startswith(UNNAMED) else depth
+        inner = _model_in(field.annotation) if field else None
+        if inner is None:
+            return None
+        model = inner
+    return None
 
 
 def _inside(inner: Any, outer: Any) -> bool:

@@ -208,6 +208,25 @@ TYPES = {
 }
 
 
+UNIONS = {
+    "cohort = 0": "[simulation] cohort: input should be greater than or equal to 1, got 0",
+    "cohort = 2.5": "[simulation] cohort: input should be a valid integer or 'auto', got 2.5",
+    'trainer = ["jax"]': "[simulation] trainer.0: input should be 'torch' or 'onnx', got 'jax'",
+    "trainer = []": "[simulation] trainer: list should have at least 1 item, not 0",
+}
+
+
+@pytest.mark.parametrize("line", UNIONS)
+def test_a_key_of_several_types_is_reported_once_without_names_of_types(write, line):
+    assert complaint(write(f"[simulation]\n{line}\n")) == f"home.toml: {UNIONS[line]}"
+
+
+def test_both_sides_of_a_size_are_checked_as_a_list(write):
+    assert complaint(write("[data]\nresize = [8, 0]\n")) == (
+        "home.toml: [data] resize.1: input should be greater than or equal to 1, got 0"
+    )
+
+
 @pytest.mark.parametrize("what", TYPES)
 def test_a_value_of_the_wrong_type_is_reported_with_its_file_and_key(write, what):
     text, message = TYPES[what]
@@ -245,7 +264,7 @@ IMPOSSIBLE = {
         "[clients] deadline-s: input should be greater than 0, got 0",
     ),
     "momentum of 1": ("[training]\nmomentum = 1.0\n", "[training] momentum: input should be less than 1"),
-    "no tiers": ("[tiers]\nratios = []\n", "[tiers] ratios: tuple should have at least 1 item"),
+    "no tiers": ("[tiers]\nratios = []\n", "[tiers] ratios: list should have at least 1 item"),
     "a tier without channels": (
         "[tiers]\nratios = [0.5, 1.0]\n",
         "[tiers] ratios.1: input should be less than 1, got 1.0",
