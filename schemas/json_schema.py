@@ -2,17 +2,16 @@
 
 from typing import Any
 
+from schemas import strategy, submodel
 from schemas.base import Frozen
 from schemas.messages import MESSAGES
 from schemas.security.manifest import SignedManifest
-from schemas.strategy import StrategySpec
-from schemas.submodel import ChannelMap, SubModelSpec
 
 VALUES: dict[str, type[Frozen]] = {
-    "channel-map": ChannelMap,
+    "channel-map": submodel.ChannelMap,
     "signed-manifest": SignedManifest,
-    "sub-model-spec": SubModelSpec,
-    "strategy-spec": StrategySpec,
+    "sub-model-spec": submodel.SubModelSpec,
+    "strategy-spec": strategy.StrategySpec,
 }
 
 

@@ -19,8 +19,7 @@ from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.watchdog import watchdog_of
 from edge_client.transport import broker_link, paho_client
 from edge_client.transport.event_loop import EventLoop, Stop
-from schemas.errors import PeerError
-from schemas.topics import parse_topic
+from schemas import errors, topics
 
 __all__ = ["Agent", "AgentSettings"]
 
@@ -92,9 +91,9 @@ class Agent:
             case broker_link.LinkDown():
                 self._on_disconnected(event)
             case broker_link.Arrived(topic):
-                parsed = parse_topic(topic)
+                parsed = topics.parse_topic(topic)
                 if not any(service.receive(parsed, event) for service in self.services):
-                    raise PeerError(f"nothing is expected on {topic}")
+                    raise errors.PeerError(f"nothing is expected on {topic}")
             case broker_link.Confirmed() | broker_link.NotGranted():
                 self.link.handle(event)
             case _:

@@ -25,7 +25,6 @@ from edge_client.system.hardware.power import hottest, power, zones
 from edge_client.transport.broker_link import Arrived, LinkDown, LinkUp
 from edge_client.transport.paho_client import device_name_conflict
 from schemas import errors, messages
-from schemas.messages import DeliverTask, Task, Telemetry, Update
 from schemas.topics import Channel, DeviceTopic, StateTopic
 from schemas.values import BoardState
 
@@ -72,12 +71,12 @@ class WorkTelemetry(Service):
         self._board_read: tuple[float, BoardState] | None = None
         self._next = self._reported_at = self._since = 0.0
         self._phase = self._reported = "idle"
-        self._progress: tuple[Task, dict[str, Any]] | None = None
+        self._progress: tuple[messages.Task, dict[str, Any]] | None = None
 
     def on_connected(self, up: LinkUp, now: float) -> None:
         self._reported_at = now
 
-    def begun(self, task: Task, now: float) -> None:
+    def begun(self, task: messages.Task, now: float) -> None:
         self._report(_work_phase(task), task, now)
 
     def on_progress(self, event: Progress, now: float) -> None:
@@ -101,9 +100,9 @@ class WorkTelemetry(Service):
             is_current = phase == "training" and task is not None and of == task
             self._report(phase, task, now, **(details if is_current else {}))
 
-    def _report(self, phase: Any, task: Task | None, now: float, **details: Any) -> None:
+    def _report(self, phase: Any, task: messages.Task | None, now: float, **details: Any) -> None:
         self._reported, self._reported_at = phase, now
-        report = Telemetry(
+        report = messages.Telemetry(
             federation=self._settings.federation,
             device=self._settings.device,
             session=self._presence.session,
@@ -120,8 +119,8 @@ class WorkTelemetry(Service):
         return self._board_read[1]
 
 
-def _work_phase(task: Task) -> str:
-    return "exporting" if isinstance(task, DeliverTask) else "training"
+def _work_phase(task: messages.Task) -> str:
+    return "exporting" if isinstance(task, messages.DeliverTask) else "training"
 
 
 def _phase(session: Session) -> str:
@@ -131,7 +130,7 @@ def _phase(session: Session) -> str:
     match session.phase:
         case SessionPhase.FETCHING:
             return "fetching"
-        case SessionPhase.REPORTING if isinstance(session.result, Update):
+        case SessionPhase.REPORTING if isinstance(session.result, messages.Update):
             return "uploading"
         case _:
             return _work_phase(session.task)

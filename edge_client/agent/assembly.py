@@ -4,12 +4,11 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_client.agent import lazy_services
+from edge_client.agent import lazy_services, server_contact
 from edge_client.agent.announcer import Announcer, WorkTelemetry
 from edge_client.agent.eligibility.machine import GiveBack, Hold, ReportVerdict, Resume
 from edge_client.agent.eligibility.monitor import EligibilityMonitor
 from edge_client.agent.presence import Presence
-from edge_client.agent.server_contact import Messenger
 from edge_client.agent.service import Service, Topic
 from edge_client.agent.session import events, machine
 from edge_client.agent.session.state import Session
@@ -77,7 +76,7 @@ class MessageIntake(Service):
 
     def __init__(
         self,
-        messenger: Messenger,
+        messenger: server_contact.Messenger,
         runner: SessionRunner,
         policy: SignaturePolicy,
         eligibility: EligibilityMonitor,
@@ -211,7 +210,7 @@ def assemble(
     worker, renewer = Worker(inbox, settings.trainers()), lazy_services.open_renewer(settings)
     presence = Presence(settings, data, lambda: renewer.valid_until if renewer else None)
     link = make_link(settings, inbox, presence, renewer)
-    messenger = Messenger(link, settings.federation, settings.device)
+    messenger = server_contact.Messenger(link, settings.federation, settings.device)
     telemetry = WorkTelemetry(settings, presence, messenger, root=root)
     monitor = EligibilityMonitor.of_board(settings.eligibility, cores=settings.profile.cores, root=root)
     announcer = Announcer(settings, presence, messenger, monitor)

@@ -12,10 +12,8 @@ from edge_client.data.dataset import Inputs, Pixels
 from edge_client.data.local import LocalData
 from edge_client.inference import installed_model
 from edge_client.system.libraries import is_installed
-from schemas import errors, messages
-from schemas.errors import PeerError
+from schemas import errors, messages, submodel
 from schemas.messages.tasks import GRAPH
-from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import Arrays, kind_of
 
 log = logging.getLogger(__name__)
@@ -30,7 +28,7 @@ class ExportJob:
 
     task: messages.DeliverTask
     context: TaskContext
-    channel_map: ChannelMap
+    channel_map: submodel.ChannelMap
     arrays: Arrays
     data: LocalData
     fixed: Arrays
@@ -96,7 +94,7 @@ def export_with_graph(job: ExportJob) -> ExportedModel:
     task, held_out = job.task, job.data.held_out
     graph = _given_graph(job)
     if graph is None:
-        raise PeerError(
+        raise errors.PeerError(
             "this device exports without torch: the task has no graph", reason=errors.Reason.INCOMPATIBLE
         )
     report = export_filled(

@@ -17,10 +17,9 @@ from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.channel_selection import best_spec, group_scores
 from edge_client.pruning.update_coordinates import in_sub_model
-from edge_client.training import choice, results
+from edge_client.training import choice, requests, results
 from edge_client.training.checkpoints import EpochCheckpoint
 from edge_client.training.feature_cache import FeatureCache, StillPart
-from edge_client.training.requests import TrainingRequest, Work
 from edge_client.training.trainer import Trainer, TrainingJob
 from schemas.errors import ConfigError, PeerError, format_count
 from schemas.messages import DeliverTask, TrainTask
@@ -51,7 +50,7 @@ class DeviceTraining:
     should_stop: Callable[[], bool]
     _caches: dict[int, FeatureCache] = field(default_factory=dict)
 
-    def prune_model(self, task: TrainTask, received: Groups) -> Work[Pruned]:
+    def prune_model(self, task: TrainTask, received: Groups) -> requests.Work[Pruned]:
         """What the device trains of the received model, pruned by its own scores if the task says so."""
         personal = task.personal
         if personal is None or personal.scored_by is None:
@@ -59,17 +58,17 @@ class DeviceTraining:
         plan = task.training.model_copy(update={"objectives": (personal.scored_by,), "local_epochs": 0})
         scoring = task.model_copy(update={"training": plan})
         job = self._job(scoring, received, {}, step=SCORING_STEP)
-        scores = yield TrainingRequest(self._trainer(scoring), job, scores=True)
+        scores = yield requests.TrainingRequest(self._trainer(scoring), job, scores=True)
         ranked = group_scores(scores.get("attention", {}), self.channel_map)
         spec = best_spec(ranked, personal.ratios, self.channel_map)
         own = task.model_copy(update={"spec": spec, "personal": None})
         return Pruned(own, in_sub_model(received, spec, self.channel_map), scores)
 
-    def train_shared(self, task: TrainTask, received: Groups, kept: Groups) -> TrainingRequest:
+    def train_shared(self, task: TrainTask, received: Groups, kept: Groups) -> requests.TrainingRequest:
         """The training of the model that the device shares with the federation."""
         return self._request(task, received, kept)
 
-    def own(self, task: TrainTask, received: Groups) -> TrainingRequest:
+    def own(self, task: TrainTask, received: Groups) -> requests.TrainingRequest:
         """The training of the device's own model, with checkpoints and a graph of its own, if it has one."""
         return self._request(task, received, {}, own=True)
 
@@ -79,12 +78,12 @@ class DeviceTraining:
 
     def _request(
         self, task: TrainTask, received: Groups, kept: Groups, *, own: bool = False
-    ) -> TrainingRequest:
+    ) -> requests.TrainingRequest:
         checkpoints = self.context.checkpoints
         checkpoint = checkpoints.of(task, examples=len(self.data.train), own=own) if checkpoints else None
         step = OWN_STEP if own else STEP
         job = self._job(task, received, kept, step=step, checkpoint=checkpoint)
-        return TrainingRequest(self._trainer(task), job)
+        return requests.TrainingRequest(self._trainer(task), job)
 
     def _trainer(self, task: TrainTask) -> Trainer:
         trainer = self.context.trainer or choice.make_trainer()

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data import changes, dataset, user_function
-from edge_client.data.classes import remark_on_gaps, remark_on_numbers
+from edge_client.data import changes, classes, dataset, user_function
 from edge_client.data.drift import DriftTest, ExampleRecord, among, read_record, write_record
 from edge_client.data.local import LocalData
 from edge_client.data.partition import Partition, holdout, share, split_indices
@@ -81,7 +80,7 @@ class LocalSource:
         else:
             self._data = LocalData(*holdout(mine, fraction=self._choice.hold_out, seed=self._choice.seed))
         self._log("")
-        if remark := remark_on_gaps(whole):
+        if remark := classes.remark_on_gaps(whole):
             log.info("%s: %s", self._choice.description, remark)
         if (name := mine.only_class) is not None:
             log.warning(
@@ -214,5 +213,5 @@ class LocalSource:
             "%s: %s%s, %d trained on, %d held out",
             *(self._choice.description, prefix, format_count(train + held, "example"), train, held),
         )
-        if not prefix and (remark := remark_on_numbers(self._data.train)):
+        if not prefix and (remark := classes.remark_on_numbers(self._data.train)):
             log.info("%s: %s", self._choice.description, remark)

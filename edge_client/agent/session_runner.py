@@ -10,8 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from edge_client.agent.announcer import WorkTelemetry
-from edge_client.agent.server_contact import Messenger
+from edge_client.agent import announcer, server_contact
 from edge_client.agent.service import Service
 from edge_client.agent.session import events, machine
 from edge_client.agent.session.secure_participation import SecureParticipation
@@ -23,9 +22,8 @@ from edge_client.security.secure_aggregation.keys import ENTROPY_BYTES
 from edge_client.storage.blob_store import BlobStore
 from edge_client.system.logging.formatters import about
 from edge_client.transport import broker_link, chunk_transfer
+from edge_client.transport.object_store import http, http_transfers
 from edge_client.transport.object_store import http as over_http
-from edge_client.transport.object_store import http_transfers
-from edge_client.transport.object_store.http import HttpClient, TransferOutcome, http_client
 from schemas import messages, topics
 from schemas.tensors.chunks import BlobRef, ChunkSet
 
@@ -41,7 +39,7 @@ class TransferThreads:
     Each reports `FetchEnded` or `PutEnded` to the inbox.
     """
 
-    def __init__(self, inbox: broker_link.Inbox, store: BlobStore, web: HttpClient) -> None:
+    def __init__(self, inbox: broker_link.Inbox, store: BlobStore, web: http.HttpClient) -> None:
         self._inbox, self._store, self._web = inbox, store, web
         self._stopped = threading.Event()
         self._threads: dict[str, threading.Thread] = {}
@@ -70,8 +68,8 @@ class TransferThreads:
     def _begin(
         self,
         ref: BlobRef,
-        transfer: Callable[..., TransferOutcome],
-        event_of: Callable[[TransferOutcome], http_transfers.ObjectStoreEvent],
+        transfer: Callable[..., http.TransferOutcome],
+        event_of: Callable[[http.TransferOutcome], http_transfers.ObjectStoreEvent],
     ) -> None:
         before, stopped = self._threads.get(ref.digest), self._stopped
 
@@ -84,7 +82,7 @@ class TransferThreads:
             except Exception as error:
                 # Any error ends the transfer: the blob can still go over the broker.
                 log.warning("the object store transfer failed (%s: %s)", type(error).__name__, error)
-                outcome = TransferOutcome(False)
+                outcome = http.TransferOutcome(False)
             if not stopped.is_set():
                 self._inbox.put(event_of(outcome))
 
@@ -104,10 +102,10 @@ class SessionRunner(Service):
         settings: AgentSettings,
         context: TaskContext,
         state_store: StateStore,
-        messenger: Messenger,
+        messenger: server_contact.Messenger,
         worker: Worker,
         inbox: broker_link.Inbox,
-        telemetry: WorkTelemetry,
+        telemetry: announcer.WorkTelemetry,
     ) -> None:
         self._snapshot = state_store.load_snapshot()
         self.session = machine.Session(
@@ -120,7 +118,7 @@ class SessionRunner(Service):
         self.outcome: str | None = None
         self.state_store, self._messenger = state_store, messenger
         self.worker, self._telemetry = worker, telemetry
-        self._transfers = TransferThreads(inbox, state_store.blobs, http_client(settings.address.tls))
+        self._transfers = TransferThreads(inbox, state_store.blobs, http.http_client(settings.address.tls))
         self._restored = False
         self._warned_of_little_data = False
 

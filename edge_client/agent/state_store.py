@@ -15,8 +15,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_client.training.checkpoints import EpochCheckpoints
 from edge_client.transport.chunk_transfer import WriteChunk
-from schemas.errors import PeerError
-from schemas.messages import Task, Update
+from schemas import errors, messages
 from schemas.tensors.chunks import BlobRef
 
 # Writes that a full or failing disk may refuse, which must never end the device.
@@ -87,7 +86,7 @@ class StateStore:
     def settle(self, settled: Settled) -> None:
         """Commit the private state of a round whose result was accepted; discard it otherwise."""
         result = settled.result
-        if not isinstance(result, Update):
+        if not isinstance(result, messages.Update):
             return
         finish = self.private.commit if settled.refusal is None else self.private.discard
         try:
@@ -95,7 +94,7 @@ class StateStore:
         except OSError as error:
             log.warning("round %d: the private state cannot be saved: %s", result.round, error)
 
-    def check_room(self, task: Task) -> None:
+    def check_room(self, task: messages.Task) -> None:
         """Raise `PeerError` if the missing blobs and the unpacked layers of a task do not fit on the disk.
 
         Features, which can be computed again, make room for them.
@@ -106,7 +105,7 @@ class StateStore:
         others = self.blobs.bytes_without({ref.digest for ref in task.blobs.values()} - missing.keys())
         try:
             free_space.check_free(self.blobs.directory, needed - others)
-        except PeerError:
+        except errors.PeerError:
             features = [*self.features.glob("*")]
             for path in features:
                 path.unlink(missing_ok=True)

@@ -13,7 +13,6 @@ from edge_client.storage.private_state import PrivateState
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.training.checkpoints import EpochCheckpoints
 from schemas import errors, statistics
-from schemas.errors import PeerError
 from schemas.tensors.chunks import CHUNK_BYTES
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class TaskContext:
         """Raise `PeerError` for a model whose code the owner has not allowed to import."""
         allowed = name in MODELS or is_library_network(name) or name in self.model_code
         if not allowed:
-            raise PeerError(
+            raise errors.PeerError(
                 f"model '{name}' is not one that this device may import: start it with --model-code {name}",
                 reason=errors.Reason.INCOMPATIBLE,
             )

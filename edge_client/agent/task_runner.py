@@ -15,16 +15,14 @@ from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning import update_coordinates
 from edge_client.training import choice, results
 from edge_client.training.requests import Work, do_alone
-from edge_client.training.results import DEAD_CHANNELS, MAX_DEAD, dead_share
 from edge_client.training.trainer import Trained, decline_unknown
 from schemas import errors, statistics, values
 from schemas.errors import PeerError, format_count
 from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.messages.tasks import FIXED
 from schemas.submodel import ChannelMap
+from schemas.tensors import chunks, files
 from schemas.tensors.arrays import Groups
-from schemas.tensors.chunks import decode_json
-from schemas.tensors.files import FileGroups
 
 if TYPE_CHECKING:
     from edge_client.agent.delivery_export import ExportedModel, Exporter
@@ -88,7 +86,7 @@ def _train_shared(pruned: Pruned, training: DeviceTraining) -> Work[Update]:
         own = update_coordinates.kept_own(received["model"], trained.delta, task.own)
         keeping = update_coordinates.in_global({**trained.kept, **own}, previous, task.spec, channel_map)
         context.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
-    dead = dead_share(trained.delta, channel_map, task.trained) if trained.metrics.epochs else 0.0
+    dead = results.dead_share(trained.delta, channel_map, task.trained) if trained.metrics.epochs else 0.0
     metrics = training_metrics(task, trained, dead)
     drift = _standing(context.data.alarm, metrics)
     return Update(**answer_fields(task, context), blob=blob, spec=answer.spec, metrics=metrics, drift=drift)
@@ -104,8 +102,8 @@ def _standing(alarm: DriftAlarm | None, metrics: values.TrainingMetrics) -> valu
 def training_metrics(task: TrainTask, trained: Trained, dead: float) -> values.TrainingMetrics:
     """What the task asks for of a training's measurements, with a large share of `dead` channels."""
     counts, metrics = trained.after.by_class, trained.metrics
-    if dead >= MAX_DEAD:
-        metrics = metrics.model_copy(update={"metrics": {**metrics.metrics, DEAD_CHANNELS: dead}})
+    if dead >= results.MAX_DEAD:
+        metrics = metrics.model_copy(update={"metrics": {**metrics.metrics, results.DEAD_CHANNELS: dead}})
     if not task.by_class or len(counts) > values.MAX_COUNTED_CLASSES:
         return metrics
     return metrics.model_copy(update={"by_class": counts})
@@ -226,13 +224,13 @@ def _check_names(task: Task, context: TaskContext) -> None:
 def _read_fixed(task: Task, context: TaskContext) -> Groups:
     """The group of what the network's factory has drawn besides its weights; {} if the task has none."""
     ref = task.blobs.get(FIXED)
-    return {} if ref is None else {FIXED: FileGroups(context.store.blob_path(ref.digest))[FIXED]}
+    return {} if ref is None else {FIXED: files.FileGroups(context.store.blob_path(ref.digest))[FIXED]}
 
 
 @lru_cache(maxsize=2)
 def _channel_map(path: Path) -> ChannelMap:
     """Cached by path: a blob is named by its digest, so its content never changes."""
-    return decode_json(ChannelMap, path.read_bytes(), source="channel map")
+    return chunks.decode_json(ChannelMap, path.read_bytes(), source="channel map")
 
 
 def _previous(task: Task, context: TaskContext, number: int | None = None) -> Groups:

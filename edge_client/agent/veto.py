@@ -4,9 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from schemas import messages, strategy
 from schemas.base import Settings
-from schemas.messages import DeliverTask, Task
-from schemas.strategy import Component
 
 TaskKind = Literal["train", "measure", "statistics", "deliver"]
 EXACT = "float32"  # What an update without a number codec is sent as
@@ -37,17 +36,17 @@ class Veto(Settings):
     """Rounds of a run after which the device trains and measures no more."""
 
 
-def objection(veto: Veto, task: Task, *, trained_on: int, held_out: int) -> str:
+def objection(veto: Veto, task: messages.Task, *, trained_on: int, held_out: int) -> str:
     """Why the owner forbids a task to a device with so many examples; empty if nothing is against it."""
     kind = task_kind(task)
     if kind in veto.tasks:
         return f"the owner of this device forbids tasks of the kind {kind}"
     examples = held_out if kind == "measure" else trained_on
     # A delivery that leaves it to the device is made without training.
-    optional = isinstance(task, DeliverTask) and task.where_classes_differ
+    optional = isinstance(task, messages.DeliverTask) and task.where_classes_differ
     if task.plan is not None and not optional and examples < veto.min_examples:
         return f"{examples} examples, the owner of this device asks for at least {veto.min_examples}"
-    if isinstance(task, DeliverTask):
+    if isinstance(task, messages.DeliverTask):
         return ""
     if veto.max_rounds is not None and task.round > veto.max_rounds:
         return f"round {task.round}, the owner of this device allows {veto.max_rounds} in a run"
@@ -57,15 +56,15 @@ def objection(veto: Veto, task: Task, *, trained_on: int, held_out: int) -> str:
     return ""
 
 
-def task_kind(task: Task) -> TaskKind:
+def task_kind(task: messages.Task) -> TaskKind:
     """What a task asks for."""
-    if isinstance(task, DeliverTask):
+    if isinstance(task, messages.DeliverTask):
         return "deliver"
     if task.statistics is not None:
         return "statistics"
     return "measure" if task.training.local_epochs == 0 and task.returned == () else "train"
 
 
-def _codecs(uplink: tuple[Component, ...]) -> tuple[str, ...]:
+def _codecs(uplink: tuple[strategy.Component, ...]) -> tuple[str, ...]:
     names = tuple(component.name for component in uplink)
     return names if {"fp16", "int8"} & {*names} else (*names, EXACT)

@@ -19,9 +19,8 @@ import numpy as np
 from edge_client.compression import chain, decoding
 from edge_client.compression.quantization import Fp16, Int8, NumberCodec
 from edge_client.compression.zstd import Zstd
-from schemas.errors import ConfigError, PeerError, nearest
+from schemas import errors, strategy
 from schemas.messages.tasks import MAX_FRAMES
-from schemas.strategy import Component
 from schemas.tensors.arrays import (
     AnyArray,
     Arrays,
@@ -86,17 +85,17 @@ class _Changed(KnownArrays):
 
     def __init__(self, before: Arrays, frame: Groups) -> None:
         if decoding.MODEL not in frame or set(frame[decoding.MODEL]) != set(before):
-            raise PeerError("a frame changes other parameters than those before it")
+            raise errors.PeerError("a frame changes other parameters than those before it")
         self._before, self._codes, self._numbers = before, frame[decoding.MODEL], decoding.Decoded(frame)
         scales = frame.get(decoding.SCALES, {})
         super().__init__({name: (decoding.FLOAT, kind_of(self._codes, name)[1]) for name in self._codes})
         for name in before:
             if kind_of(before, name) != self.kind(name):
-                raise PeerError(f"a frame does not fit '{name}', which is {kind_of(before, name)}")
+                raise errors.PeerError(f"a frame does not fit '{name}', which is {kind_of(before, name)}")
             if kind_of(self._codes, name)[0] not in CODES:
-                raise PeerError(f"a frame has {kind_of(self._codes, name)[0]} for '{name}'")
+                raise errors.PeerError(f"a frame has {kind_of(self._codes, name)[0]} for '{name}'")
             if name in scales and kind_of(scales, name) != (decoding.SCALE_TYPE, self.kind(name)[1][:1]):
-                raise PeerError(f"a frame's scales do not fit '{name}'")
+                raise errors.PeerError(f"a frame's scales do not fit '{name}'")
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
         if kind_of(self._codes, name)[0] == BITS:
@@ -151,12 +150,12 @@ class DownlinkCodecs:
         return Int8() if self.delta and isinstance(self.number, Int8) else self.number
 
 
-def make_downlink(named: Iterable[Component]) -> DownlinkCodecs:
+def make_downlink(named: Iterable[strategy.Component]) -> DownlinkCodecs:
     """The codecs of these components; raises `ConfigError` for unknown names or options, or a wrong order."""
     named = list(named)
     for component in named:
         if component.name not in DOWNLINK:
-            hint = nearest(component.name, DOWNLINK)
-            raise ConfigError(f"no codec of models is '{component.name}'{hint}", key="downlink")
+            hint = errors.nearest(component.name, DOWNLINK)
+            raise errors.ConfigError(f"no codec of models is '{component.name}'{hint}", key="downlink")
     made = chain.make_codecs(named, DOWNLINK, "downlink")
     return DownlinkCodecs(made.get("delta"), made.get("fp16", made.get("int8")), made.get("zstd"))

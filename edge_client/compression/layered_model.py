@@ -23,8 +23,7 @@ from pydantic import ValidationError
 from edge_client.compression import downlink, zstd
 from edge_client.pruning.index_sets import IndexSet, as_slice, read_rows, submodel_index_set, to_array
 from edge_client.storage.blob_store import BlobStore
-from schemas.errors import PeerError
-from schemas.messages import Task
+from schemas import errors, messages
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
 from schemas.tensors.arrays import AnyArray, Groups, KnownArrays, kind_of, rows_of
 from schemas.tensors.files import FileGroups
@@ -50,7 +49,7 @@ class Unpacked:
 
 
 @contextmanager
-def unpack_blobs(task: Task, store: BlobStore) -> Iterator[GroupStore]:
+def unpack_blobs(task: messages.Task, store: BlobStore) -> Iterator[GroupStore]:
     """The blobs of a task, with its packed layers unpacked until the block ends.
 
     Raises `PeerError` for a damaged layer, or one that is larger than the task states.
@@ -126,7 +125,7 @@ def spec_of(layer: Groups) -> SubModelSpec:
     try:
         return SubModelSpec(kept={name: _parse_kept(arrays[name]) for name in arrays})
     except ValidationError as error:
-        raise PeerError(f"a layer names no sub-model: {str(error)[:200]}") from error
+        raise errors.PeerError(f"a layer names no sub-model: {str(error)[:200]}") from error
 
 
 def _parse_kept(array: AnyArray) -> int | tuple[int, ...]:
@@ -144,7 +143,7 @@ def assemble(smaller: Holding, layer: Groups, channel_map: ChannelMap) -> Holdin
     """
     spec = spec_of(layer)
     if not all(held.fits(channel_map) for held in (smaller.spec, spec)):
-        raise PeerError("a layer is for channels that the network lacks")
+        raise errors.PeerError("a layer is for channels that the network lacks")
     names = {*smaller.groups, *(name.removesuffix(ADDED) for name in layer if name != SPEC)}
     groups = {}
     for name in sorted(names):
@@ -161,11 +160,11 @@ def _blocks(
     for name in added:
         layout, inner = channel_map.parameters.get(name), smaller.groups.get(group, {})
         if layout is None or name not in inner:
-            raise PeerError(f"a layer adds to '{group}/{name}', of which there is nothing")
+            raise errors.PeerError(f"a layer adds to '{group}/{name}', of which there is nothing")
         block = block_of(layout, smaller.spec, spec, shape=submodel_index_set(layout, spec).sizes)
         dtype, given = kind_of(added, name)
         if block is None or (dtype, block.sizes) != kind_of(inner, name) or given != (block.starts[-1],):
-            raise PeerError(f"a layer does not fit around '{group}/{name}'")
+            raise errors.PeerError(f"a layer does not fit around '{group}/{name}'")
         blocks[name] = block
     return blocks
 
@@ -202,7 +201,7 @@ class _Assembled(KnownArrays):
 
 
 def received_groups(
-    task: Task, store: GroupStore, channel_map: ChannelMap, *, frozen: bool = False
+    task: messages.Task, store: GroupStore, channel_map: ChannelMap, *, frozen: bool = False
 ) -> Groups:
     """The state that a task's unpacked increments, or its blob `state`, add up to; read lazily.
 
@@ -221,6 +220,6 @@ def received_groups(
         # What is frozen has the channels of its own arrays alone.
         groups = channel_map.groups_of([*held.groups["model"]]) if frozen else ()
         if held.spec != (task.spec.of_groups(groups) if frozen else task.spec):
-            raise PeerError("the layers of the task are those of another sub-model")
+            raise errors.PeerError("the layers of the task are those of another sub-model")
         frames.append(held.groups)
     return downlink.added_up(frames) if len(frames) > 1 else frames[0]

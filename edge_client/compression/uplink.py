@@ -9,8 +9,7 @@ from edge_client.compression.chain import Chain, make_chain
 from edge_client.compression.decoding import LEFT, MODEL, RIGHT
 from edge_client.compression.low_rank import Factors
 from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
-from schemas.messages import TrainTask
-from schemas.submodel import ChannelMap
+from schemas import messages, submodel
 from schemas.tensors.arrays import Arrays, GatheredArrays, Groups
 
 # The group of the residual, which error feedback adds to the next update; it stays on the device.
@@ -29,8 +28,8 @@ class Sending:
 def encode_answer(
     answer: Answer,
     delta: Arrays,
-    task: TrainTask,
-    channel_map: ChannelMap,
+    task: messages.TrainTask,
+    channel_map: submodel.ChannelMap,
     previous: Groups,
     factors: Mapping[str, Factors] | None = None,
 ) -> Sending:

@@ -11,8 +11,7 @@ import numpy as np
 
 from edge_client.data.dataset import Inputs, raw_examples
 from edge_client.inference.onnx_model import LoadedModel, said_in_one_line
-from edge_client.inference.providers.loading import load_on_provider
-from edge_client.inference.providers.table import CPU_ALONE, ProviderSettings
+from edge_client.inference.providers import loading, table
 from edge_client.security.trusted_key import TrustedKey
 from edge_client.system.process_memory import resident_bytes
 from schemas.errors import EdgeError
@@ -43,7 +42,7 @@ def bench(
     max_threads: int = 1,
     seconds: float = 1.0,
     trust: TrustedKey | None = None,
-    providers: ProviderSettings = CPU_ALONE,
+    providers: table.ProviderSettings = table.CPU_ALONE,
 ) -> Iterator[BenchResult]:
     """Measure the model at `path` with 1, 2, 4... `max_threads` threads, `seconds` each.
 
@@ -51,7 +50,7 @@ def bench(
     """
     for threads in thread_counts(max_threads):
         with said_in_one_line(path):
-            model = load_on_provider(path, providers, threads=threads, trust=trust)
+            model = loading.load_on_provider(path, providers, threads=threads, trust=trust)
             yield bench_model(model, threads=threads, seconds=seconds)
 
 

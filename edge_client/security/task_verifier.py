@@ -13,7 +13,6 @@ from edge_client.security.trusted_key import TrustedKey, make_untrusted_error
 from edge_client.storage.atomic_files import write_synced
 from schemas import errors, messages
 from schemas.base import Frozen
-from schemas.errors import PeerError
 from schemas.security.manifest import Manifest, content_digest, spec_digest
 
 log = logging.getLogger(__name__)
@@ -73,14 +72,14 @@ def check_order(now: Newest, before: Newest | None) -> None:
     if now.run == before.run:
         if now.attempt < before.attempt:
             detail = f"attempt {now.attempt} of run {now.run}, this device has done {before.attempt}"
-            raise PeerError(detail, reason=errors.Reason.STALE_ROUND)
+            raise errors.PeerError(detail, reason=errors.Reason.STALE_ROUND)
     elif now.issued_at < before.issued_at:
         detail = (
             f"run {now.run} signed at {now.issued_at}, this device has done a task of {before.run} signed at"
             f" {before.issued_at}: an old task sent again, or the server's clock was set back (then remove"
             " newest-task.json from the device's state folder)"
         )
-        raise PeerError(detail, reason=errors.Reason.STALE_ROUND)
+        raise errors.PeerError(detail, reason=errors.Reason.STALE_ROUND)
 
 
 def _read(path: Path) -> Newest | None:

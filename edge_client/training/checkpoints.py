@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import EdgeError
-from schemas.messages import Task
+from schemas import errors, messages
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +18,7 @@ QUICK_S = 0.25  # a checkpoint that takes longer, in seconds, delays the next on
 Values = Mapping[str, Any]
 
 
-class UnfitCheckpoint(EdgeError):
+class UnfitCheckpoint(errors.EdgeError):
     """A checkpoint does not fit the training that it should resume."""
 
 
@@ -73,14 +72,14 @@ class EpochCheckpoints:
     def __init__(self, folder: Path, *, interval_s: float = INTERVAL_S) -> None:
         self._folder, self._interval_s = folder, interval_s
 
-    def of(self, task: Task, *, examples: int, own: bool = False) -> EpochCheckpoint:
+    def of(self, task: messages.Task, *, examples: int, own: bool = False) -> EpochCheckpoint:
         """The checkpoint of this task and number of examples, or that of the device's `own` model."""
         # What the result depends on, which the remaining time is not.
         content = hashlib.sha256(task.model_dump_json(exclude={"deadline_s"}).encode()).hexdigest()
         key = f"1 {content} {examples}"
         return EpochCheckpoint(self._path(task, own=own), key, interval_s=self._interval_s)
 
-    def keep_only(self, task: Task | None) -> None:
+    def keep_only(self, task: messages.Task | None) -> None:
         """Delete the checkpoints of all other tasks."""
         kept = [] if task is None else [self._path(task, own=own) for own in (False, True)]
         for path in self._folder.glob("*"):
@@ -88,5 +87,5 @@ class EpochCheckpoints:
                 with contextlib.suppress(OSError):
                     path.unlink()
 
-    def _path(self, task: Task, *, own: bool) -> Path:
+    def _path(self, task: messages.Task, *, own: bool) -> Path:
         return self._folder / f"{task.run}-{task.round}-{task.attempt}{'-own' * own}.safetensors"

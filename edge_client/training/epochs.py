@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.training.results import EpochReport
-from schemas.errors import ConfigError, nearest
-from schemas.strategy import TrainingPlan, TrainingSettings
+from schemas import errors, strategy
 from schemas.values import TrainingMetrics
 
 # The local optimizers by name, for programs without torch, which `optimizers` needs.
@@ -20,10 +19,10 @@ OPTIMIZER_NAMES = ("sgd", "adam", "adamw")
 def check_optimizer(name: str) -> None:
     """Raise `ConfigError` with the nearest match for an unknown optimizer."""
     if name not in OPTIMIZER_NAMES:
-        raise ConfigError(f"unknown optimizer '{name}'{nearest(name, OPTIMIZER_NAMES)}")
+        raise errors.ConfigError(f"unknown optimizer '{name}'{errors.nearest(name, OPTIMIZER_NAMES)}")
 
 
-def kept_bytes(plan: TrainingSettings, weights: int, *, adapted: int = 0, factors: int = 0) -> int:
+def kept_bytes(plan: strategy.TrainingSettings, weights: int, *, adapted: int = 0, factors: int = 0) -> int:
     """Bytes kept beside `weights` bytes that are trained: the optimizer's state, and weights of sharp steps.
 
     The optimizer has the `factors` of `adapted` weights; a sharpness-aware step moves the weights themselves.
@@ -32,7 +31,7 @@ def kept_bytes(plan: TrainingSettings, weights: int, *, adapted: int = 0, factor
     return (kept_per_number(plan) - sharp) * (weights - adapted + factors) + sharp * weights
 
 
-def kept_per_number(plan: TrainingSettings) -> int:
+def kept_per_number(plan: strategy.TrainingSettings) -> int:
     """Numbers kept per trained number: the optimizer's state, and the weights of a sharpness-aware step."""
     states = int(plan.momentum > 0) if plan.optimizer == "sgd" else 2
     return states + (plan.sam_radius > 0)
@@ -64,7 +63,7 @@ class EpochProgress:
         self.losses.extend([loss] * epochs)
         self.steps += steps * epochs
 
-    def report(self, plan: TrainingPlan) -> EpochReport:
+    def report(self, plan: strategy.TrainingPlan) -> EpochReport:
         """The last pass over the data, of those of the plan."""
         return EpochReport(
             passes(plan, self.finished_epochs), passes(plan, plan.local_epochs), self.losses[-1]
@@ -80,7 +79,7 @@ class EpochProgress:
         )
 
 
-def count_steps(plan: TrainingPlan, examples: int, *, smallest: int) -> int:
+def count_steps(plan: strategy.TrainingPlan, examples: int, *, smallest: int) -> int:
     """Optimizer steps of the plan, of which each has at least `smallest` examples."""
     full, rest = divmod(examples, plan.batch_size)
     return plan.local_epochs * (full + (rest >= smallest))
@@ -106,7 +105,7 @@ def epoch_orders(seed: int, count: int) -> Iterator[NDArray[np.int64]]:
 MAX_RATE_BY_WIDTH = 0.003  # above it a higher rate costs small sub-models of `cnn` 3 points of accuracy
 
 
-def step_rate(plan: TrainingPlan, taken: int, share: float = 1.0) -> float:
+def step_rate(plan: strategy.TrainingPlan, taken: int, share: float = 1.0) -> float:
     """The learning rate after `taken` steps of the round: it rises linearly over the plan's `warm_up_steps`.
 
     Each round starts an optimizer anew. Adam's first steps are of full size in every weight, however small
@@ -126,7 +125,7 @@ WORK = 2  # epochs that a sharpness-aware one counts as: each of its steps runs 
 SMALLEST_NORM = 1e-12  # gradients of a smaller norm move the weights by less than the radius
 
 
-def epoch_radius(plan: TrainingPlan, done: int) -> float:
+def epoch_radius(plan: strategy.TrainingPlan, done: int) -> float:
     """The radius of the next epoch: the plan's `sam_radius`, or 0 for plain steps.
 
     `done` epochs of the plan's are over, of which a sharpness-aware one is two. The first epochs of a round
@@ -135,7 +134,7 @@ def epoch_radius(plan: TrainingPlan, done: int) -> float:
     return plan.sam_radius if plan.local_epochs - done > WORK else 0.0
 
 
-def passes(plan: TrainingPlan, epochs: int) -> int:
+def passes(plan: strategy.TrainingPlan, epochs: int) -> int:
     """Passes over the data in the plan's first `epochs`, where a sharpness-aware pass counts as two."""
     sharp = max(0, plan.local_epochs - 1) // WORK if plan.sam_radius else 0
     return epochs - min(epochs // WORK, sharp)

@@ -13,16 +13,14 @@ from torch.nn import functional
 from edge_client.data.dataset import Inputs, LabelledData
 from edge_client.data.tasks import metrics, registry
 from edge_client.data.tasks.learning_task import LearningTask
+from edge_client.models import frozen_values, modes
 from edge_client.models.frozen_part import SplitNetwork, find_split
-from edge_client.models.frozen_values import NoSplit
-from edge_client.models.modes import device_of, evaluating
 from edge_client.system.plugins import Registry
 from edge_client.training import results
 from edge_client.training.feature_cache import FeatureCache, Places, Rows, features_of_parts, inputs_at
 from edge_client.training.memory_format import channels_innermost
 from edge_client.training.objectives.registry import build_objectives
-from schemas.strategy import Component, TrainingPlan
-from schemas.submodel import ChannelMap
+from schemas import strategy, submodel
 from schemas.tensors.arrays import Groups
 from schemas.values import FeatureType, KeptFeatures
 
@@ -68,7 +66,7 @@ class Features:
     parts: SplitNetwork | None = None
 
 
-def why_whole(objectives: Sequence[Component], task: LearningTask) -> str:
+def why_whole(objectives: Sequence[strategy.Component], task: LearningTask) -> str:
     """Why all layers have to run in every step, whichever are frozen; empty if they need not."""
     if task.labels == "none":
         return "the network answers with its inputs"
@@ -80,9 +78,9 @@ def why_whole(objectives: Sequence[Component], task: LearningTask) -> str:
 def why_before(
     parts: SplitNetwork,
     module: nn.Module,
-    objectives: Sequence[Component],
+    objectives: Sequence[strategy.Component],
     received: Groups,
-    channel_map: ChannelMap | None,
+    channel_map: submodel.ChannelMap | None,
 ) -> str:
     """Why objectives need what stands before the features; empty if they do not.
 
@@ -98,10 +96,10 @@ def split_for(
     module: nn.Module,
     trained: Collection[str] | None,
     input_shape: tuple[int, ...],
-    plan: TrainingPlan,
+    plan: strategy.TrainingPlan,
     data: LabelledData,
     received: Groups | None = None,
-    channel_map: ChannelMap | None = None,
+    channel_map: submodel.ChannelMap | None = None,
 ) -> SplitNetwork | None:
     """The module in two parts, of which the rest alone changes; None, said once, if all of it has to run.
 
@@ -111,12 +109,12 @@ def split_for(
         return None
     try:
         if why := why_whole(plan.objectives, data.learning_task):
-            raise NoSplit(why)
+            raise frozen_values.NoSplit(why)
         parts = find_split(module, trained, input_shape)
         if why := why_before(parts, module, plan.objectives, received or {}, channel_map):
-            raise NoSplit(why)
+            raise frozen_values.NoSplit(why)
         return parts
-    except NoSplit as reason:
+    except frozen_values.NoSplit as reason:
         if (text := str(reason)) not in _said:
             _said.add(text)
             log.info("frozen layers run in every step: %s", text)
@@ -187,8 +185,8 @@ def logits(module: nn.Module, inputs: Inputs, *, batch_size: int = 256) -> Input
 
 
 def _forward(module: nn.Module, inputs: Inputs, batch_size: int) -> Tensor:
-    device = device_of(module)
+    device = modes.device_of(module)
     examples = torch.from_numpy(np.ascontiguousarray(inputs))
-    with evaluating(module), channels_innermost(module, examples), torch.inference_mode():
+    with modes.evaluating(module), channels_innermost(module, examples), torch.inference_mode():
         parts = torch.split(examples, batch_size)
         return torch.cat([module(part.to(device)) for part in parts])

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from edge_client.data.dataset import LabelledData
 from edge_client.models.attributes import seed_generators
 from edge_client.models.modes import device_of, evaluating, smallest_batch, training_only
-from edge_client.training import checkpoints, epochs, results, shared_forward, step_capture
+from edge_client.training import checkpoints, epochs, evaluation, results, shared_forward, step_capture
 from edge_client.training.checkpoint_state import restore, state_of
-from edge_client.training.evaluation import Features, loss_of
 from edge_client.training.low_rank import make_low_rank
 from edge_client.training.memory_format import channels_innermost
 from edge_client.training.objectives.base import Batch, Run, TrainingContext
@@ -46,7 +45,7 @@ def train(
     spec: SubModelSpec | None = None,
     channel_map: ChannelMap | None = None,
     trained: Collection[str] | None = None,
-    features: Features | None = None,
+    features: evaluation.Features | None = None,
     adapters: Adapters | None = None,
 ) -> results.TrainingResult:
     """Train `module` in place for the plan's local epochs; equal seeds give equal weights, bit by bit.
@@ -93,7 +92,7 @@ class Training:
         micro_batch: int | None,
         should_stop: Callable[[], bool],
         trained: Collection[str] | None,
-        features: Features | None,
+        features: evaluation.Features | None,
         adapters: Adapters | None,
     ) -> None:
         self._progress = epochs.EpochProgress()
@@ -103,7 +102,7 @@ class Training:
             raise ConfigError("batch-size 1 cannot train a model with batch normalisation: use 2 or more")
         self.module, self._plan, self._should_stop = module, plan, should_stop
         self._recorder, self._micro_batch = recorder if micro_batch is None else None, micro_batch
-        self.objectives, self._loss = build_objectives(plan.objectives), loss_of(data.task)
+        self.objectives, self._loss = build_objectives(plan.objectives), evaluation.loss_of(data.task)
         self._low_rank = make_low_rank(adapters, self.objectives, sharp=plan.sam_radius > 0)
         if self._low_rank is not None:
             self.objectives = (*self.objectives, self._low_rank)

@@ -14,12 +14,10 @@ import torch
 from torch import nn
 
 from edge_client.data.dataset import Inputs
-from edge_client.models.build import find_factory
-from edge_client.models.frozen_part import SplitNetwork
+from edge_client.models import build, frozen_part
 from edge_client.models.modes import normalises_batches
-from edge_client.pruning.slicing import submodel_map
+from edge_client.pruning import slicing, surgery
 from edge_client.pruning.submodel_cache import SubModelCache
-from edge_client.pruning.surgery import trained_since
 from edge_client.system.hardware.memory import Memory, memory
 from edge_client.system.process_memory import give_back
 from edge_client.training import cost_model, epochs, results, step_capture, trainer
@@ -27,10 +25,8 @@ from edge_client.training.evaluation import Features, evaluate, features_of, log
 from edge_client.training.feature_cache import FeatureCache
 from edge_client.training.loop import train
 from edge_client.training.objectives.registry import build_objectives
-from schemas import messages, values
-from schemas.errors import PeerError
+from schemas import errors, messages, strategy, values
 from schemas.messages.tasks import FIXED
-from schemas.strategy import Adapters, TrainingPlan
 from schemas.tensors.arrays import Groups
 
 EVALUATION_BATCH = 64  # larger batches would need more memory than training, and save no time
@@ -50,7 +46,7 @@ class ModuleJob(trainer.TrainingJob):
         trained, adapters = self.task.trained, self.task.adapters
         needs = partial(micro_batch, self.module, shape, self.plan, trained=trained, adapters=adapters)
         fit = partial(needs, examples=count)
-        with suppress(PeerError):
+        with suppress(errors.PeerError):
             if fit(memory=memory(self.board)) is None:
                 return None
         # This process may still hold memory of its last task.
@@ -58,14 +54,14 @@ class ModuleJob(trainer.TrainingJob):
         return fit(memory=memory(self.board))
 
     @cached_property
-    def parts(self) -> SplitNetwork | None:
+    def parts(self) -> frozen_part.SplitNetwork | None:
         """The module in two parts, of which the rest alone runs in steps; None where all layers run."""
         task, still = self.task, self.still
         trained: Collection[str] | None = task.trained
         if trained is not None and still is not None:
             # Behind what other tiers train, features would be others in each round.
             trained = frozenset(self.received["model"]) - still.arrays
-        own = submodel_map(self.channel_map, task.spec)
+        own = slicing.submodel_map(self.channel_map, task.spec)
         shape, received = task.model.input_shape, self.received
         return split_for(self.module, trained, shape, self.plan, self.data.train, received, own)
 
@@ -152,7 +148,7 @@ class TorchTrainer(trainer.Trainer):
 
     def check(self, task: messages.TrainTask) -> None:
         with trainer.decline_unknown():
-            find_factory(task.model.name, what=f"model {task.model.name!r}")
+            build.find_factory(task.model.name, what=f"model {task.model.name!r}")
         self._work.check(task)
 
     def train(self, job: trainer.TrainingJob) -> trainer.Trained:
@@ -160,7 +156,7 @@ class TorchTrainer(trainer.Trainer):
         before = self._work.evaluate(own)
         result = self._work.train(own)
         own.module.zero_grad(set_to_none=True)
-        after, delta = self._work.evaluate(own), trained_since(own.module, job.received["model"])
+        after, delta = self._work.evaluate(own), surgery.trained_since(own.module, job.received["model"])
         # Other work may have made none.
         made = vars(own).get("features")
         return trainer.Trained.of(result, before, after, delta=delta, features=made[-1] if made else None)
@@ -202,12 +198,12 @@ _costs: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], cost_model.Network
 def micro_batch(
     module: nn.Module,
     input_shape: tuple[int, ...],
-    plan: TrainingPlan,
+    plan: strategy.TrainingPlan,
     *,
     examples: int,
     memory: Memory,
     trained: tuple[str, ...] | None = None,
-    adapters: Adapters | None = None,
+    adapters: strategy.Adapters | None = None,
 ) -> int | None:
     """Number of examples per forward pass that fits into memory; None for whole batches.
 

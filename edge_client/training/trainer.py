@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from edge_client.compression.low_rank import Factors, with_products
 from edge_client.data.local import LocalData
 from edge_client.training import checkpoints, feature_cache, results
+from schemas import messages, strategy, submodel
 from schemas.errors import ConfigError, PeerError, Reason
-from schemas.messages import TrainTask
-from schemas.strategy import TrainingPlan
-from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import Arrays, Groups, kind_of
 from schemas.values import KeptFeatures, TrainerName, TrainingMetrics
 
@@ -52,12 +50,12 @@ class TrainingJob:
     the task's ONNX graphs by the names of their blobs. `still` is what no device trains, if there is any.
     """
 
-    task: TrainTask
-    plan: TrainingPlan
+    task: messages.TrainTask
+    plan: strategy.TrainingPlan
     data: LocalData
     received: Groups
     kept: Groups
-    channel_map: ChannelMap
+    channel_map: submodel.ChannelMap
     board: Path
     on_epoch: Callable[[results.EpochReport], None]
     should_stop: Callable[[], bool]
@@ -123,7 +121,7 @@ class Trainer(Protocol):
 
     name: ClassVar[TrainerName]
 
-    def check(self, task: TrainTask) -> None:
+    def check(self, task: messages.TrainTask) -> None:
         """Raise `PeerError` for a task that this trainer cannot do."""
 
     def train(self, job: TrainingJob) -> Trained:

@@ -19,7 +19,6 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edge_client.transport import broker_link, message_parts, paho_client, tls
-from edge_client.transport.broker_link import BrokerAddress
 from schemas.errors import ConfigError
 from schemas.tensors.chunks import CHUNK_HEADER_BYTES
 
@@ -53,7 +52,7 @@ class Link:
 
     def __init__(
         self,
-        address: BrokerAddress,
+        address: broker_link.BrokerAddress,
         inbox: broker_link.Inbox,
         *,
         client_id: str,

@@ -11,7 +11,6 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from edge_client.transport import broker_link, packet_size
-from edge_client.transport.broker_link import BrokerAddress
 from schemas.errors import ConfigError
 from schemas.tensors.chunks import CHUNK_SIZES
 
@@ -23,7 +22,7 @@ ADVISE_AT = (3, 10, 30, 100, 300, 1000)
 class ConnectionAttempts:
     """Counts consecutive failed attempts; with `keep_trying` no failure is final."""
 
-    address: BrokerAddress
+    address: broker_link.BrokerAddress
     keep_trying: bool = False
     failures: int = 0
 
@@ -73,7 +72,7 @@ MAX_PACKET = 1024 * 1024 + 64 * 1024
 
 
 def make_client(
-    address: BrokerAddress,
+    address: broker_link.BrokerAddress,
     client_id: str,
     version: MQTTProtocolVersion,
     tls: ssl.SSLContext | None,

@@ -7,16 +7,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, model_validator
 
-from schemas import topics, values
+from schemas import submodel, topics, values
 from schemas.base import Frozen, Name
+from schemas.messages import message, rollout
 from schemas.messages.blobs import Addresses, ObjectStoreTerms
-from schemas.messages.message import MAX_MESSAGE_BYTES, ServedMessage
-from schemas.messages.rollout import TrialTerms
 from schemas.security.manifest import SignedManifest
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.statistics import StatisticsRequest
 from schemas.strategy import Adapters, Component, PersonalPruning, TrainingPlan
-from schemas.submodel import SubModelSpec
 from schemas.tensors.chunks import MAX_BLOB_BYTES, BlobRef
 
 MAX_FRAMES = 50  # of one task: with five tiers no more increments than a device may subscribe to topics
@@ -58,7 +56,7 @@ class Increment(Frozen):
     unpacked: int | None = Field(default=None, ge=1, le=MAX_BLOB_BYTES)
 
 
-class TaskBase(ServedMessage):
+class TaskBase(message.ServedMessage):
     """The fields of both kinds of task, in the order in which they are written and signed.
 
     - `blobs` are all blobs that the device needs: `channel-map`, those of `layers`, for an export also
@@ -87,7 +85,7 @@ class TaskBase(ServedMessage):
     ratio: float = Field(ge=0, lt=1)
     model: values.ModelSpec
     preprocessing: values.Preprocessing = values.Preprocessing.model_construct()
-    spec: SubModelSpec = SubModelSpec.model_construct()
+    spec: submodel.SubModelSpec = submodel.SubModelSpec.model_construct()
     personal: PersonalPruning | None = None
     returned: tuple[values.Text, ...] | None = None
     own: Annotated[tuple[values.Text, ...], Field(exclude_if=lambda layers: not layers)] = ()
@@ -103,10 +101,10 @@ class TaskBase(ServedMessage):
     layers: tuple[Increment, ...] = ()
     channels: Mapping[str, Annotated[int, Field(ge=0, le=topics.MAX_SHARED_TOPIC)]] = {}
     deadline_s: values.Seconds | None = None
-    trial: TrialTerms | None = None
+    trial: rollout.TrialTerms | None = None
     provenance: Mapping[str, values.Text] = {}
     manifest: SignedManifest | None = None
-    max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
+    max_bytes: ClassVar[int] = message.MAX_MESSAGE_BYTES
 
     @model_validator(mode="after")
     def _blobs_are_named(self) -> "TaskBase":

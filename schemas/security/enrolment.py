@@ -14,9 +14,8 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from schemas import topics, values
+from schemas import errors, topics, values
 from schemas.base import Digest, Frozen, Name
-from schemas.errors import ConfigError
 
 PREFIX = "edge1."
 SECRET_BYTES = 32
@@ -54,7 +53,7 @@ def decode_code(text: str) -> EnrolmentCode:
     """Decode a code; raises `ConfigError` if it is invalid or incomplete."""
     line = "".join(text.split())
     if not line.startswith(PREFIX):
-        raise ConfigError(f"this is not an enrolment code: codes begin with '{PREFIX}'")
+        raise errors.ConfigError(f"this is not an enrolment code: codes begin with '{PREFIX}'")
     try:
         body = line.removeprefix(PREFIX)
         packed = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)
@@ -64,7 +63,7 @@ def decode_code(text: str) -> EnrolmentCode:
             raise ValueError("cut or too long")
         return EnrolmentCode.model_validate_json(content)
     except (ValueError, binascii.Error, zlib.error, ValidationError) as error:
-        raise ConfigError(
+        raise errors.ConfigError(
             "the enrolment code is damaged", remedy="copy the whole line, or use its file"
         ) from error
 

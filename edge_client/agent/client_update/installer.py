@@ -20,8 +20,7 @@ from edge_client.agent.offers.trial import Objection
 from edge_client.inference.model_slots import Slots
 from edge_client.storage.atomic_files import DISK_FULL
 from edge_client.storage.client_archive import DamagedArchive, unpack_wheels
-from schemas.errors import EdgeError
-from schemas.messages import ClientOffer
+from schemas import errors, messages
 from schemas.messages.client_update import UpdateCause
 from schemas.security.client_release import ClientRelease, board_fit, misfit
 
@@ -32,14 +31,14 @@ HIDDEN = ("PIP_", "PYTHON", "VIRTUAL_ENV", "NOTIFY_SOCKET", "WATCHDOG_", "EDGE_"
 """Beginnings of the names of variables that those commands do not get."""
 
 
-class CommandFailed(EdgeError):
+class CommandFailed(errors.EdgeError):
     """A command has failed; `said` is the end of what it has printed."""
 
     def __init__(self, command: str, said: str) -> None:
         super().__init__(f"{command}: {said or 'it failed without a word'}")
 
 
-class Objected(EdgeError):
+class Objected(errors.EdgeError):
     """The release must not be used."""
 
     def __init__(self, cause: UpdateCause, detail: str) -> None:
@@ -61,13 +60,13 @@ class ReleaseInstaller:
         self._process: subprocess.Popen[str] | None = None
         self._starting, self._stopped = threading.Lock(), False
 
-    def install(self, offer: ClientOffer, archive: Path, issued_at: int) -> Objection | None:
+    def install(self, offer: messages.ClientOffer, archive: Path, issued_at: int) -> Objection | None:
         """Install the archive into the spare slot, or say why not; repeating this begins anew."""
         try:
             self.fill(
                 archive, InstalledRelease(name=offer.version, digest=offer.blob.digest, issued_at=issued_at)
             )
-        except (EdgeError, OSError) as error:
+        except (errors.EdgeError, OSError) as error:
             return _objection(error)
         return None
 
@@ -87,7 +86,7 @@ class ReleaseInstaller:
             shutil.rmtree(wheels, ignore_errors=True)
         return slot
 
-    def check(self, offer: ClientOffer) -> Objection | None:
+    def check(self, offer: messages.ClientOffer) -> Objection | None:
         """Try the release in the spare slot, its start, its doctor, the model in use: the objection to it."""
         slot = self._slots.spare()
         try:
@@ -96,7 +95,7 @@ class ReleaseInstaller:
             self.try_start(slot)
             self._try_doctor(slot)
             self._try_model(slot)
-        except (EdgeError, OSError) as error:
+        except (errors.EdgeError, OSError) as error:
             return _objection(error, UpdateCause.FAILED_CHECK)
         return None
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from edge_client.agent.recording.row_maker import RowMaker, Wanted
 from edge_client.data.example_store import ExampleStore
 from edge_client.transport import broker_link, mqtt_client
-from edge_client.transport.broker_link import BrokerAddress
 from schemas.errors import ConfigError, PeerError, format_count
 
 log = logging.getLogger(__name__)
@@ -21,7 +20,7 @@ class Recorder:
     """Records until `stop`; the link reconnects by itself."""
 
     def __init__(
-        self, address: BrokerAddress, wanted: Wanted, store: ExampleStore, *, client_id: str
+        self, address: broker_link.BrokerAddress, wanted: Wanted, store: ExampleStore, *, client_id: str
     ) -> None:
         self._address, self._wanted, self._store = address, wanted, store
         self._rows = RowMaker(wanted, store)

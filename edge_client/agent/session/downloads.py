@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from edge_client.agent.session.events import Command, DrawEntropy, SendMessage, StartWork
-from edge_client.agent.session.snapshot import WorkStarts
+from edge_client.agent.session import events, snapshot
 from edge_client.agent.session.state import Session, SessionPhase, Step
 from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import Receiving
@@ -20,7 +19,7 @@ def begin(
     session: Session, task: Task, present: Mapping[str, ChunkSet], now: float, *, published: bool = False
 ) -> Step:
     """Fetch the missing blobs, then do the task; `published`: the server is about to broadcast some blobs."""
-    commands: list[Command] = []
+    commands: list[events.Command] = []
     pushed = {ref.digest for ref in task.pushed_blobs()}
     expected = {task.blobs[name].digest for name in task.channels} if published else set()
     missing = {ref.digest: ref for ref in task.blobs.values() if ref.digest not in session.held}
@@ -48,7 +47,7 @@ def begin(
         attempts={**session.attempts, task.run: task.attempt},
     )
     fetching, more = _work_when_complete(begun)
-    draw: list[Command] = [DrawEntropy(task)] if task.masking is not None else []
+    draw: list[events.Command] = [events.DrawEntropy(task)] if task.masking is not None else []
     return fetching, [*draw, *fetches, *commands, *more]
 
 
@@ -69,7 +68,7 @@ def take_chunk(session: Session, chunk: Chunk, now: float) -> Step:
     return session if taken is None else _with_receiving(session, taken), commands
 
 
-def accept_chunk(session: Session, chunk: Chunk, now: float) -> tuple[Receiving | None, list[Command]]:
+def accept_chunk(session: Session, chunk: Chunk, now: float) -> tuple[Receiving | None, list[events.Command]]:
     """The download that a chunk belongs to, with the chunk; None if there is no such download."""
     for digest, receiving in session.receiving.items():
         if digest.startswith(chunk.prefix):
@@ -100,7 +99,7 @@ def blob_checked(session: Session, digest: str, sound: bool, now: float) -> Step
     return _work_when_complete(replace(session, held=held, receiving=rest))
 
 
-def _report_damage(session: Session, digest: str) -> Command:
+def _report_damage(session: Session, digest: str) -> events.Command:
     """Report a digest mismatch: the server's own file may be damaged."""
     refusal = Refusal(
         federation=session.federation,
@@ -109,7 +108,7 @@ def _report_damage(session: Session, digest: str) -> Command:
         reason=Reason.DIGEST_MISMATCH,
         digest=digest,
     )
-    return SendMessage(refusal)
+    return events.SendMessage(refusal)
 
 
 def fetch_ended(session: Session, event: http_transfers.FetchEnded, now: float) -> Step:
@@ -142,11 +141,11 @@ def _work_when_complete(session: Session) -> Step:
     if session.task is None or session.phase is not SessionPhase.FETCHING or missing:
         return session, []
     starts = count_start(session.starts, session.task)
-    return replace(session, phase=SessionPhase.WORKING, starts=starts), [StartWork(session.task)]
+    return replace(session, phase=SessionPhase.WORKING, starts=starts), [events.StartWork(session.task)]
 
 
 def _asking(session: Session, digests: Iterable[str], ask: Asking, now: float) -> Step:
-    commands: list[Command] = []
+    commands: list[events.Command] = []
     receiving = dict(session.receiving)
     for digest in digests:
         receiving[digest], asks = ask(receiving[digest], now)
@@ -154,10 +153,10 @@ def _asking(session: Session, digests: Iterable[str], ask: Asking, now: float) -
     return replace(session, receiving=receiving), commands
 
 
-def _requests(session: Session, commands: list[chunk_transfer.TransferCommand]) -> list[Command]:
+def _requests(session: Session, commands: list[chunk_transfer.TransferCommand]) -> list[events.Command]:
     """The transfer's commands, with its requests as messages."""
     return [
-        SendMessage(command.request(session.federation, session.device))
+        events.SendMessage(command.request(session.federation, session.device))
         if isinstance(command, chunk_transfer.RequestChunks)
         else command
         for command in commands
@@ -203,7 +202,7 @@ def take_shared_chunk(session: Session, chunk: Chunk, now: float) -> Step:
         digest=taken.ref.digest,
         index=last if early else chunk.index,
     )
-    return replace(session, unreported_bytes=0), [*commands, SendMessage(progress)]
+    return replace(session, unreported_bytes=0), [*commands, events.SendMessage(progress)]
 
 
 def fetch_missing(session: Session, end: BroadcastEnd, now: float) -> Step:
@@ -221,28 +220,28 @@ _ENDED = f"the client's process has ended {MAX_STARTS} times during this task wi
 GIVEN_UP = f"{_ENDED}, as it does without memory"
 
 
-def count_start(starts: WorkStarts | None, task: Task) -> WorkStarts:
+def count_start(starts: snapshot.WorkStarts | None, task: Task) -> snapshot.WorkStarts:
     if starts is None or not _is_of(starts, task):
-        return WorkStarts(run=task.run, attempt=task.attempt)
+        return snapshot.WorkStarts(run=task.run, attempt=task.attempt)
     return starts.model_copy(update={"count": starts.count + 1})
 
 
-def count_epoch(starts: WorkStarts | None, task: Task, epoch: int) -> WorkStarts | None:
+def count_epoch(starts: snapshot.WorkStarts | None, task: Task, epoch: int) -> snapshot.WorkStarts | None:
     """The count after an epoch: work that gets further than ever before has begun once."""
     if starts is None or not _is_of(starts, task) or epoch <= starts.epoch:
         return starts
     return starts.model_copy(update={"count": 1, "epoch": epoch})
 
 
-def without_last_start(starts: WorkStarts | None) -> WorkStarts | None:
+def without_last_start(starts: snapshot.WorkStarts | None) -> snapshot.WorkStarts | None:
     """The count without the last start, which ended with the process as its owner wished."""
     return starts and starts.model_copy(update={"count": max(0, starts.count - 1)})
 
 
-def is_given_up(starts: WorkStarts | None, task: Task) -> bool:
+def is_given_up(starts: snapshot.WorkStarts | None, task: Task) -> bool:
     """Whether the work on this task may not be begun again."""
     return starts is not None and _is_of(starts, task) and starts.count >= MAX_STARTS
 
 
-def _is_of(starts: WorkStarts, task: Task) -> bool:
+def _is_of(starts: snapshot.WorkStarts, task: Task) -> bool:
     return (starts.run, starts.attempt) == (task.run, task.attempt)

@@ -16,8 +16,7 @@ from edge_client.agent.session.events import Command, RunEnded, SendMessage
 from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.agent.session.state import RESEND_S, Session, SessionPhase, Step, drop_task, task_reply
 from edge_client.transport.object_store import http_transfers
-from schemas import messages
-from schemas.errors import PeerError, Reason
+from schemas import errors, messages
 from schemas.messages.message import ServedMessage
 from schemas.tensors.chunks import ChunkSet
 
@@ -29,7 +28,7 @@ def check_epoch(session: Session, message: messages.AnyMessage) -> None:
     if epoch < known:
         said = f"'{message.kind}' of run {run} by a server that was replaced"
         detail = f"{said}: its epoch is {epoch or 'the first'}, the newest is {known}"
-        raise PeerError(detail, reason=Reason.SUPERSEDED)
+        raise errors.PeerError(detail, reason=errors.Reason.SUPERSEDED)
 
 
 def note_epoch(session: Session, message: messages.AnyMessage) -> Session:
@@ -201,7 +200,7 @@ def _repeat(session: Session, task: messages.Task, now: float) -> Step:
 
 
 def _given_up(session: Session, task: messages.Task) -> Command:
-    why = {"reason": Reason.NO_MEMORY, "detail": downloads.GIVEN_UP}
+    why = {"reason": errors.Reason.NO_MEMORY, "detail": downloads.GIVEN_UP}
     return SendMessage(task_reply(session, task, accepted=False, **why))
 
 
@@ -221,7 +220,7 @@ def _give_back(session: Session, detail: str) -> Step:
     """Decline the task at hand, so that another device can do it; a later offer may be accepted."""
     if session.task is None or session.phase is SessionPhase.REPORTING:
         return session, []
-    why = {"reason": Reason.INELIGIBLE, "detail": detail[:500]}
+    why = {"reason": errors.Reason.INELIGIBLE, "detail": detail[:500]}
     reply = SendMessage(task_reply(session, session.task, accepted=False, **why))
     dropped, commands = drop_task(session)
     return dropped, [*commands, reply]

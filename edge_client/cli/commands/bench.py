@@ -7,8 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli import options
-from edge_client.cli.device_options import PROVIDERS
+from edge_client.cli import device_options, options
 from edge_client.system.plain_text import print_json, print_table
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ OPTIONS = (
         "S",
         options.SECONDS,
     ),
-    PROVIDERS,
+    device_options.PROVIDERS,
     options.TRUST,
 )
 

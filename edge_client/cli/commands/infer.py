@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli import options
-from edge_client.cli.device_options import PROVIDERS
+from edge_client.cli import device_options, options
 from edge_client.system.plain_text import print_json, print_table, say
 from schemas.errors import ConfigError
 
@@ -64,7 +63,7 @@ OPTIONS = (
         metavar="N",
         bounds=options.AT_LEAST_1,
     ),
-    PROVIDERS,
+    device_options.PROVIDERS,
     options.TRUST,
     options.Option(
         "--runtime",

@@ -9,11 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli import options
-from edge_client.cli.device_options import PROVIDERS
+from edge_client.cli import device_options, options
+from edge_client.system import plain_text, process_memory
 from edge_client.system.logging.setup import begin_log
-from edge_client.system.plain_text import print_json, say
-from edge_client.system.process_memory import share_one_heap
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,7 +65,7 @@ OPTIONS = (
     *options.tls_options("this service's"),
     options.Option("--federation", help="(default: %(default)s)", default="federation", metavar="NAME"),
     options.Option("--device-id", help="device of the topics (default: host name)", metavar="NAME"),
-    PROVIDERS,
+    device_options.PROVIDERS,
     options.TRUST,
     options.Option("--quiet", bool, "log warnings only"),
     *options.log_options("info"),
@@ -83,7 +81,7 @@ def register(verbs: options.Subparsers) -> None:
 def execute(args: argparse.Namespace) -> int:
     # Predictions need no matrix library but onnxruntime's own, and its threads' buffers take memory.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    share_one_heap()
+    process_memory.share_one_heap()
     _import_http()
     from edge_client.inference.service.http import PredictionServer
     from edge_client.inference.service.lifecycle import PredictionService
@@ -174,7 +172,7 @@ def _tell_where(args: argparse.Namespace, port: int) -> None:
     host = f"[{args.host}]" if ":" in args.host else args.host
     url = f"http://{host}:{port}"
     if args.format == "json":
-        print_json({"url": url, "pid": os.getpid()})
+        plain_text.print_json({"url": url, "pid": os.getpid()})
     else:
-        say(f"serving at {url}")
+        plain_text.say(f"serving at {url}")
     sys.stdout.flush()

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_client.inference.onnx_model import LoadedModel, load_model, reason_of
+from edge_client.inference.providers import record, session, table
 from edge_client.inference.providers.choice import ProviderChoice
-from edge_client.inference.providers.record import SERVED_BATCH, keep_choice
-from edge_client.inference.providers.session import GuardedSession, open_session
-from edge_client.inference.providers.table import Provider, ProviderSettings
 from edge_client.inference.providers.trial import Use, engines_folder, settle_provider
 from edge_client.security.trusted_key import TrustedKey
 from schemas.errors import ConfigError
@@ -20,10 +18,10 @@ log = logging.getLogger(__name__)
 
 def load_on_provider(
     path: Path,
-    providers: ProviderSettings,
+    providers: table.ProviderSettings,
     *,
     threads: int | None = None,
-    batch: int = SERVED_BATCH,
+    batch: int = record.SERVED_BATCH,
     trust: TrustedKey | None = None,
     exported_by: str | None = None,
     data: bytes | None = None,
@@ -48,19 +46,19 @@ def load_on_provider(
 
 
 def _on(
-    row: Provider, choice: ProviderChoice, model: LoadedModel, data: bytes, threads: int | None
+    row: table.Provider, choice: ProviderChoice, model: LoadedModel, data: bytes, threads: int | None
 ) -> LoadedModel:
     """The model on the chosen provider; on the CPU if that cannot open it now."""
     runtime = choice.circumstances["onnxruntime"]
 
     def on_failure(reason: str) -> None:
-        keep_choice(model.path, choice.with_failure(reason))
+        record.keep_choice(model.path, choice.with_failure(reason))
 
     try:
         engines = engines_folder(row, choice.digest, threads=threads, runtime=runtime)
-        fast: Any = open_session(data, threads=threads, row=row, engines=engines)
+        fast: Any = session.open_session(data, threads=threads, row=row, engines=engines)
     except Exception as error:  # a provider's are of any kind
         log.warning("%s runs %s on the CPU: %s", row.name, model.path.name, reason_of(error))
         on_failure(reason_of(error))
         return model
-    return replace(model, session=GuardedSession(row.name, fast, model.session, on_failure))
+    return replace(model, session=session.GuardedSession(row.name, fast, model.session, on_failure))

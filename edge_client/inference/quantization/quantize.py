@@ -16,8 +16,7 @@ from onnxruntime.quantization.onnx_model import ONNXModel
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
 from edge_client.data.dataset import Inputs
-from edge_client.models.graphs.filling import INPUT
-from edge_client.models.graphs.portable import SCALED
+from edge_client.models.graphs import filling, portable
 
 CALIBRATION_EXAMPLES = 128
 CALIBRATION_BATCH = 16  # examples per batch; calibration keeps all activations of a batch in memory
@@ -32,7 +31,7 @@ def half(data: bytes, metadata: Mapping[str, str]) -> bytes:
     converted = ONNXModel(convert_float_to_float16(model, keep_io_types=True))
     if scaling.node:
         graph = converted.model.graph
-        graph.input[0].name = INPUT
+        graph.input[0].name = filling.INPUT
         graph.node.extend(scaling.node)
         graph.initializer.extend(scaling.initializer)
     # Without sorting, the casts of inputs stand at the end, which only onnxruntime accepts.
@@ -42,9 +41,9 @@ def half(data: bytes, metadata: Mapping[str, str]) -> bytes:
 
 def _take_scaling(graph: onnx.GraphProto) -> onnx.GraphProto:
     """Take out what scales raw examples, which may be larger than 16 bits hold, or have more digits."""
-    scaling = onnx.GraphProto(node=[node for node in graph.node if node.name in SCALED])
+    scaling = onnx.GraphProto(node=[node for node in graph.node if node.name in portable.SCALED])
     constants = {name for node in scaling.node for name in node.input}
-    for part, taken in (("node", {*SCALED}), ("initializer", constants)):
+    for part, taken in (("node", {*portable.SCALED}), ("initializer", constants)):
         each = getattr(graph, part)
         kept = [type(one).FromString(one.SerializeToString()) for one in each if one.name not in taken]
         if part == "initializer":
@@ -75,7 +74,7 @@ def quantise_model(data: bytes, inputs: Inputs, metadata: Mapping[str, str]) -> 
             # Unsigned activations are faster on x86, and as fast on Arm.
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
-            nodes_to_exclude=[*before_logarithms(model), *SCALED],
+            nodes_to_exclude=[*before_logarithms(model), *portable.SCALED],
         )
         return _written(onnx.load(str(target)), metadata)
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from edge_client.inference.model_slots import Slots
-from edge_client.inference.onnx_model import LoadedModel
+from edge_client.inference import model_slots, onnx_model
 from edge_client.inference.providers.loading import load_on_provider
 from edge_client.inference.providers.table import CPU_ALONE, ProviderSettings
 from edge_client.inference.service.health import read_health
@@ -25,7 +24,7 @@ Stamp = tuple[tuple[int, int, int] | None, ...]
 class Model:
     """A served model, with its names in answers and metrics."""
 
-    loaded: LoadedModel
+    loaded: onnx_model.LoadedModel
     version: str
     digest: str
     variant: str
@@ -72,7 +71,7 @@ class FileSource:
 class SlotSource:
     """The slot in use of a device's state folder."""
 
-    slots: Slots
+    slots: model_slots.Slots
     threads: int = 1
     trust: TrustedKey | None = None
     providers: ProviderSettings = CPU_ALONE

@@ -15,8 +15,7 @@ from edge_client.inference.service.predictor import Busy, Predictor, answer_or_r
 from edge_client.transport import broker_link, mqtt_client
 from edge_client.transport.broker_link import BrokerAddress
 from edge_client.transport.event_loop import EventLoop
-from schemas.errors import ConfigError
-from schemas.topics import PredictTopic
+from schemas import errors, topics
 
 log = logging.getLogger(__name__)
 
@@ -30,13 +29,13 @@ class MqttChannel:
         self, address: BrokerAddress, predictor: Predictor, *, federation: str, device: str, max_body: int
     ) -> None:
         self._predictor, self._max_body = predictor, max_body
-        self._answers = str(PredictTopic(federation, device, "answer"))
+        self._answers = str(topics.PredictTopic(federation, device, "answer"))
         self._inbox: broker_link.Inbox = queue.SimpleQueue()
         self._link = mqtt_client.Link(
             address,
             self._inbox,
             client_id=f"{federation}-{device}-serve",
-            filters=(str(PredictTopic(federation, device, "request")),),
+            filters=(str(topics.PredictTopic(federation, device, "request")),),
         )
         self._address, self._closed = address, False
         self.loop = EventLoop(self._inbox, handle=self._handle)
@@ -77,7 +76,7 @@ class MqttChannel:
 
     def _answer(self, payload: bytes) -> dict[str, Any]:
         if len(payload) > self._max_body:
-            raise ConfigError(f"at most {self._max_body} bytes are taken")
+            raise errors.ConfigError(f"at most {self._max_body} bytes are taken")
         if self._inbox.qsize() > MAX_WAITING:
             raise Busy(f"{MAX_WAITING} requests wait: try again")
         return self._predictor.answer(payload)

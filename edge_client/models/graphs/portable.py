@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.models.graphs.checks import TensorProto
-from edge_client.models.graphs.costs import shapes_of
-from edge_client.models.graphs.filling import INPUT
+from edge_client.models.graphs import checks, costs, filling
 
 INT64, FLOAT32 = 7, 1
 TEXT, INTS = 3, 7  # kinds of attributes
@@ -40,12 +38,12 @@ def scale_inside(model: Any, axes: int, scale: float, mean: Sequence[float], std
     The operations are those of `preprocess`, in its order, so that the numbers are the same; an operation
     that would change none is left out.
     """
-    graph, last = _Graph(model.graph), INPUT
+    graph, last = _Graph(model.graph), filling.INPUT
     given = zip(SCALED, ("Div", "Sub", "Div"), ((scale,), mean, std), (1, 0, 1), strict=True)
     steps = [(name, kind, numbers) for name, kind, numbers, idle in given if set(numbers) != {idle}]
     first = graph.order[0]
-    for node in graph.users(INPUT) if steps else ():
-        node.input[:] = [steps[-1][0] if value == INPUT else value for value in node.input]
+    for node in graph.users(filling.INPUT) if steps else ():
+        node.input[:] = [steps[-1][0] if value == filling.INPUT else value for value in node.input]
     for name, kind, numbers in steps:
         shape = (len(numbers),) + (1,) * (axes - 1) if len(numbers) > 1 else ()
         constant = graph.add_constant(f"{name}_constant", np.array(numbers, np.float32).reshape(shape))
@@ -58,11 +56,11 @@ def _shapes(graph: "_Graph", model: Any, input_shape: tuple[int, ...]) -> dict[s
     """The shapes of values for one example, of those that with three have three times as many rows."""
     nodes = [*graph.nodes("Shape", "Unsqueeze", "ReduceMean"), *filter(_is_depth_wise, graph.nodes("Conv"))]
     nodes += [user for shape in graph.nodes("Shape") for user in graph.users(shape.output[0])]
-    asked = sorted({node.input[0] for node in nodes} - {INPUT, *graph.constants})
-    one, three = (shapes_of(model, asked, input_shape, batch=batch) for batch in (1, 3))
+    asked = sorted({node.input[0] for node in nodes} - {filling.INPUT, *graph.constants})
+    one, three = (costs.shapes_of(model, asked, input_shape, batch=batch) for batch in (1, 3))
     shapes = {name: sizes for name, sizes in one.items() if sizes}
     alike = {name for name, sizes in shapes.items() if three[name] == (3 * sizes[0], *sizes[1:])}
-    return {INPUT: (1, *input_shape)} | {name: shapes[name] for name in alike}
+    return {filling.INPUT: (1, *input_shape)} | {name: shapes[name] for name in alike}
 
 
 class _Graph:
@@ -95,7 +93,7 @@ class _Graph:
     def add_constant(self, name: str, numbers: NDArray[Any]) -> str:
         """Add a constant, or use the one of that name; returns the name."""
         kind = INT64 if numbers.dtype == np.int64 else FLOAT32
-        tensor = TensorProto(name=name, dims=numbers.shape, data_type=kind, raw_data=numbers.tobytes())
+        tensor = checks.TensorProto(name=name, dims=numbers.shape, data_type=kind, raw_data=numbers.tobytes())
         self.constants.setdefault(name, tensor)
         return name
 

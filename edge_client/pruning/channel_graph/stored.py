@@ -14,13 +14,11 @@ from torch import nn
 from torch.fx import Node
 from torch.nn import functional as F
 
-from edge_client.pruning.channel_graph import layers
+from edge_client.pruning.channel_graph import layers, operations, reshaping
 from edge_client.pruning.channel_graph.calls import Call, Signal, Stored, Value, shape_of
-from edge_client.pruning.channel_graph.operations import elementwise, item
-from edge_client.pruning.channel_graph.reshaping import Rule, reshape, unsqueeze
 
 
-def convolution_of(kind: type[nn.Module]) -> Rule:
+def convolution_of(kind: type[nn.Module]) -> reshaping.Rule:
     """`F.conv2d` of a layer of this kind."""
 
     def rule(call: Call) -> Value:
@@ -75,7 +73,7 @@ def scale(call: Call) -> Value:
     if len(factors) == len(others) == 1 and len(nodes) == 2 and _scales(call, factors[0], others[0]):
         return call.values[others[0]]
     call.seal()
-    return elementwise(call)
+    return operations.elementwise(call)
 
 
 def _scales(call: Call, factor: Node, source: Node) -> bool:
@@ -92,7 +90,7 @@ def _scales(call: Call, factor: Node, source: Node) -> bool:
     return True
 
 
-def view_of(rule: Rule, *, keeps: Callable[[Call], bool] = lambda _: True) -> Rule:
+def view_of(rule: reshaping.Rule, *, keeps: Callable[[Call], bool] = lambda _: True) -> reshaping.Rule:
     """A rule that also gives a parameter further axes of one place, if the call `keeps` all else."""
 
     def view(call: Call) -> Value:
@@ -136,19 +134,19 @@ def _owner(call: Call, kind: type[nn.Module], *, weight: int, bias: int) -> tupl
 
 
 _PRODUCTS = (torch.mul, operator.mul, operator.imul)
-STORED_FUNCTIONS: Mapping[Callable[..., Any], Rule] = {
+STORED_FUNCTIONS: Mapping[Callable[..., Any], reshaping.Rule] = {
     F.conv1d: convolution_of(nn.Conv1d),
     F.conv2d: convolution_of(nn.Conv2d),
     F.conv3d: convolution_of(nn.Conv3d),
     F.linear: linear,
     F.batch_norm: batch_norm, F.layer_norm: layer_norm, F.group_norm: group_norm,
-    torch.unsqueeze: view_of(unsqueeze), torch.reshape: view_of(reshape, keeps=_infers),
-    operator.getitem: view_of(item, keeps=_adds_axes),
+    torch.unsqueeze: view_of(reshaping.unsqueeze), torch.reshape: view_of(reshaping.reshape, keeps=_infers),
+    operator.getitem: view_of(operations.item, keeps=_adds_axes),
     **dict.fromkeys(_PRODUCTS, scale),
 }  # fmt: skip
-STORED_METHODS: Mapping[str, Rule] = {
-    "unsqueeze": view_of(unsqueeze),
-    "view": view_of(reshape, keeps=_infers), "reshape": view_of(reshape, keeps=_infers),
+STORED_METHODS: Mapping[str, reshaping.Rule] = {
+    "unsqueeze": view_of(reshaping.unsqueeze),
+    "view": view_of(reshaping.reshape, keeps=_infers), "reshape": view_of(reshaping.reshape, keeps=_infers),
     "mul": scale, "mul_": scale,
 }  # fmt: skip
 READS_STORED = frozenset({*STORED_FUNCTIONS.values(), *STORED_METHODS.values()})

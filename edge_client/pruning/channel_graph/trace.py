@@ -19,8 +19,7 @@ from edge_client.pruning.channel_graph import layers, operations, reshaping
 from edge_client.pruning.channel_graph.calls import Call, Signal, Stored, Value, shape_of
 from edge_client.pruning.channel_graph.ledger import ChannelLedger, Stop, line_of, stop_at
 from edge_client.pruning.channel_graph.stored import READS_STORED, STORED_FUNCTIONS, STORED_METHODS
-from schemas.errors import ConfigError
-from schemas.submodel import ChannelGroup, ChannelMap, Segment
+from schemas import errors, submodel
 
 PROBES = 2  # batch size of the trial run: with 1, the batch axis could be squeezed
 
@@ -29,11 +28,11 @@ PROBES = 2  # batch size of the trial run: with 1, the batch axis could be squee
 class Traced:
     """A network's channels that can be cut, and the operations at which others stay whole."""
 
-    channel_map: ChannelMap
+    channel_map: submodel.ChannelMap
     stops: tuple[Stop, ...]
 
 
-def trace_channels(module: nn.Module, input_shape: tuple[int, ...]) -> ChannelMap:
+def trace_channels(module: nn.Module, input_shape: tuple[int, ...]) -> submodel.ChannelMap:
     return trace(module, input_shape).channel_map
 
 
@@ -51,12 +50,12 @@ def trace(module: nn.Module, input_shape: tuple[int, ...]) -> Traced:
     tensors = sent_tensors(plain)
     groups = _without_tied(ledger.close(), tensors)
     parameters = {name: ledger.layout(tensor, groups) for name, tensor in tensors.items()}
-    return Traced(ChannelMap(groups=groups, parameters=parameters), tuple(ledger.stops))
+    return Traced(submodel.ChannelMap(groups=groups, parameters=parameters), tuple(ledger.stops))
 
 
 def _without_tied(
-    groups: Mapping[str, ChannelGroup], tensors: Mapping[str, Tensor]
-) -> dict[str, ChannelGroup]:
+    groups: Mapping[str, submodel.ChannelGroup], tensors: Mapping[str, Tensor]
+) -> dict[str, submodel.ChannelGroup]:
     """The groups without layers whose weight is that of another layer, which is scored by its first name."""
     tied = {name.rpartition(".")[0] for name in tensors.keys() - distinct(tensors).keys()}
     own = {name: tuple(layer for layer in g.layers if layer not in tied) for name, g in groups.items()}
@@ -77,9 +76,9 @@ def _trace(module: nn.Module, input_shape: tuple[int, ...]) -> fx.Graph:
 
 def _make_trace_error(
     module: nn.Module, input_shape: tuple[int, ...], error: Exception, place: str
-) -> ConfigError:
+) -> errors.ConfigError:
     reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return ConfigError(
+    return errors.ConfigError(
         f"{type(module).__name__} cannot be traced for inputs of shape {input_shape}: "
         f"{f'at {place}, ' if place else ''}{reason}",
         remedy="its forward method must take one tensor of that shape, and not branch or loop on "
@@ -95,7 +94,7 @@ def _follow(call: Call) -> Value:
     node = call.node
     if node.op == "placeholder":
         colours = shape_of(node)[1:2]
-        return Signal(1, (Segment(channels=colours[0]),)) if colours else None
+        return Signal(1, (submodel.Segment(channels=colours[0]),)) if colours else None
     if node.op == "get_attr":
         return Stored(call.name, operator.attrgetter(call.name)(call.layer))
     rule = _rule(call)

@@ -9,8 +9,7 @@ from edge_client.security.identity.certificates import request_pem
 from edge_client.security.identity.key_pair import CertificateFiles
 from edge_client.security.identity.validity import Validity, format_utc, needs_renewal
 from edge_client.transport.broker_link import TlsFiles
-from schemas import messages, topics
-from schemas.errors import PeerError
+from schemas import errors, messages, topics
 
 if TYPE_CHECKING:
     from edge_client.transport.mqtt_client import Link
@@ -116,7 +115,7 @@ class CertificateRenewer:
                 about_it = {"reason": answer.reason}
                 log.warning("no new certificate (%s): %s", answer.reason, answer.detail, extra=about_it)
             case _:
-                raise PeerError(f"'{answer.kind}' is not an answer to a request for a certificate")
+                raise errors.PeerError(f"'{answer.kind}' is not an answer to a request for a certificate")
 
     def _replace(self, certificate: str) -> None:
         try:

@@ -16,10 +16,9 @@ from edge_client.security.identity.private_files import private_folder, write_pr
 from edge_client.security.identity.validity import Validity, format_utc
 from edge_client.transport.broker_link import Arrived, Inbox, LinkDown, LinkUp, TlsFiles, parse_address
 from edge_client.transport.mqtt_client import Link
-from schemas.errors import ConfigError, EdgeError, PeerError
+from schemas import errors, topics
 from schemas.messages import CertificateRequest, IssuedCertificate, Refusal, decode_message, encode_message
 from schemas.security.enrolment import EnrolmentCode, answer_proof, proof_key, proves, request_proof
-from schemas.topics import EnrolTopic
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +30,10 @@ def check_code(code: EnrolmentCode, now: float, *, trusted: str | None = None) -
     """Raise `ConfigError` for an expired code, or one of an authority without the `trusted` fingerprint."""
     if now >= code.expires:
         remedy = f"`edge-server enroll {code.device} --code` on the server gives a new one"
-        raise ConfigError(f"the code has expired on {format_utc(code.expires)}", remedy=remedy)
+        raise errors.ConfigError(f"the code has expired on {format_utc(code.expires)}", remedy=remedy)
     authority = fingerprint(x509.load_pem_x509_certificate(code.authority.encode()))
     if trusted is not None and trusted.replace(":", "").lower() != authority:
-        raise ConfigError(f"the code's authority has the fingerprint {authority}, not {trusted}")
+        raise errors.ConfigError(f"the code's authority has the fingerprint {authority}, not {trusted}")
 
 
 def redeem(
@@ -84,11 +83,11 @@ def check_answer(code: EnrolmentCode, request: CertificateRequest, issued: Issue
     if proves(expected, issued.proof) and issued.authority == code.authority:
         return
     if _is_for_another_key(code, request, issued):
-        raise EdgeError(
+        raise errors.EdgeError(
             f"another client has used this code for {code.device}; `edge-server devices` says whether it is "
             f"yours, `edge-server enroll {code.device} --code` gives a new one"
         )
-    raise PeerError("the answer is not from the server that issued the code")
+    raise errors.PeerError("the answer is not from the server that issued the code")
 
 
 def _is_for_another_key(code: EnrolmentCode, request: CertificateRequest, issued: IssuedCertificate) -> bool:
@@ -117,7 +116,7 @@ def _exchange(
         for name, text in files.items():
             write_private(Path(folder) / name, text.encode())
         address = parse_address(broker, TlsFiles(*(Path(folder) / name for name in files)))
-        answers = EnrolTopic(code.federation, code.id, "answer").within
+        answers = topics.EnrolTopic(code.federation, code.id, "answer").within
         link = Link(address, inbox, client_id=code.id, filters=(answers,))
         link.open()
         try:
@@ -135,7 +134,7 @@ def _ask(
     report: Callable[[str], None],
 ) -> IssuedCertificate:
     """Publish the request at each connection and every `RETRY_S` seconds until an answer arrives."""
-    topic, payload = EnrolTopic(code.federation, code.id, "request").within, encode_message(request)
+    topic, payload = topics.EnrolTopic(code.federation, code.id, "request").within, encode_message(request)
     until, problem = time.monotonic() + deadline_s, NO_ANSWER
     while (left := until - time.monotonic()) > 0:
         try:
@@ -155,13 +154,13 @@ def _ask(
                 problem = reason
             case Arrived(_, answer):
                 return _read(answer, code)
-    raise EdgeError(f"no certificate after {deadline_s:.0f} s: {problem}")
+    raise errors.EdgeError(f"no certificate after {deadline_s:.0f} s: {problem}")
 
 
 def _read(answer: bytes, code: EnrolmentCode) -> IssuedCertificate:
     message = decode_message(answer, federation=code.federation)
     if isinstance(message, Refusal):
-        raise EdgeError(f"refused ({message.reason}): {message.detail}")
+        raise errors.EdgeError(f"refused ({message.reason}): {message.detail}")
     if not isinstance(message, IssuedCertificate):
-        raise PeerError(f"'{message.kind}' is not an answer to a request for a certificate")
+        raise errors.PeerError(f"'{message.kind}' is not an answer to a request for a certificate")
     return message

@@ -9,7 +9,6 @@ from edge_client.security.secure_aggregation import masked_figures, masks, proto
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.storage.blob_store import BlobStore
 from schemas import errors, messages, values
-from schemas.errors import PeerError
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import Arrays, Groups
 from schemas.tensors.chunks import CHUNK_BYTES
@@ -72,7 +71,7 @@ def means_of_sums(sums: Arrays, examples: int, limit: float) -> dict[str, Any]:
     """The sums of features over the number of examples; `PeerError` where masks would cut one."""
     means = {name: np.asarray(sums[name], np.float64) / max(1, examples) for name in sums}
     if (largest := max(float(np.abs(mean).max(initial=0)) for mean in means.values())) > limit:
-        raise PeerError(
+        raise errors.PeerError(
             f"a mean product of features is {largest:.4g}, beyond +-{limit:g}, the range of masked numbers "
             "([privacy] value-range of the server)",
             reason=errors.Reason.OUT_OF_BOUNDS,

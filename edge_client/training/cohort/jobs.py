@@ -11,14 +11,13 @@ from torch import Tensor, nn
 from edge_client.data.dataset import LabelledData
 from edge_client.models import modes
 from edge_client.pruning.surgery import changes_of
+from edge_client.training import epochs, step_capture
 from edge_client.training.cohort.stack import Member, Stack, TrainsAlone
 from edge_client.training.cohort.training import Client, CohortTraining, set_up
-from edge_client.training.epochs import count_steps
 from edge_client.training.evaluation import Features, evaluate, loss_of
 from edge_client.training.objectives.base import LocalObjective, TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.results import NOTHING, Evaluation, TrainingResult, TrainingStopped
-from edge_client.training.step_capture import KNOWN_PARTS
 from edge_client.training.torch_trainer import EVALUATION_BATCH, ModuleJob, TorchTrainer
 from edge_client.training.trainer import Trained, TrainingJob
 
@@ -118,7 +117,7 @@ class _Cohort:
     def _start(self, job: ModuleJob, network: nn.Module) -> Stack:
         """The stack, for a module that is in training mode until all have joined."""
         for part in job.module.modules():
-            if not type(part).__module__.startswith(KNOWN_PARTS):
+            if not type(part).__module__.startswith(step_capture.KNOWN_PARTS):
                 raise TrainsAlone(f"the network has parts of its own ({type(part).__name__})")
         self._smallest = modes.smallest_batch(job.module, job.task.trained)
         if job.plan.batch_size < self._smallest:
@@ -134,7 +133,7 @@ class _Cohort:
         inputs = data.inputs() if job.features is None else job.features[0].rows
         targets = torch.from_numpy(data.targets(inputs)).to(device)
         examples = torch.from_numpy(inputs).to(device)
-        steps = count_steps(job.plan, len(targets), smallest=self._smallest)
+        steps = epochs.count_steps(job.plan, len(targets), smallest=self._smallest)
         return TrainingContext(
             job.plan, job.received, job.kept, steps, examples, targets, job.task.spec, job.channel_map
         )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from edge_client.models import attributes, modes
-from edge_client.training import epochs, loop, results
+from edge_client.training import epochs, evaluation, loop, results
 from edge_client.training.cohort.passes import EXTRA, Draws, Passes, Rows
 from edge_client.training.cohort.stack import (
     Member,
@@ -27,9 +27,7 @@ from edge_client.training.cohort.stack import (
     copy_module,
     find_parts,
 )
-from edge_client.training.evaluation import Loss
-from edge_client.training.objectives import base
-from edge_client.training.objectives.registry import build_objectives
+from edge_client.training.objectives import base, registry
 from schemas.strategy import TrainingPlan
 
 
@@ -122,7 +120,7 @@ def set_up(
     `context` has the examples; batches have at least `smallest` ones. Raises `TrainsAlone` if an objective
     has a step of its own.
     """
-    objectives, device = build_objectives(plan.objectives), context.inputs.device
+    objectives, device = registry.build_objectives(plan.objectives), context.inputs.device
     parts = list[base.StepPart]()
     with attributes.seed_generators(plan.seed, [device] if device.type == "cuda" else []):
         for objective in objectives:
@@ -146,7 +144,7 @@ class CohortTraining:
         self,
         stack: Stack,
         clients: Sequence[Client],
-        loss: Loss,
+        loss: evaluation.Loss,
         should_stop: Callable[[], bool],
         *,
         trained: Sequence[str] | None,

@@ -17,8 +17,7 @@ from edge_client.training.evaluation import loss_of
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.drawn_objectives import DRAWN, DrawnObjective, Situation
 from edge_client.training.step_graphs.drawing.drawn_pools import DrawnPools
-from schemas.strategy import Component
-from schemas.submodel import ChannelMap, SubModelSpec
+from schemas import strategy, submodel
 
 Tensors = Mapping[str, Tensor]
 
@@ -111,9 +110,9 @@ class Passes:
 def passes_of(
     module: nn.Module,
     input_shape: tuple[int, ...],
-    objectives: Sequence[Component],
-    spec: SubModelSpec,
-    channel_map: ChannelMap | None,
+    objectives: Sequence[strategy.Component],
+    spec: submodel.SubModelSpec,
+    channel_map: submodel.ChannelMap | None,
     *,
     trains: bool,
     task: LearningTask = CLASSIFICATION,

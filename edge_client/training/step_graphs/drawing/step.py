@@ -28,8 +28,7 @@ from edge_client.training.step_graphs.drawing.decompositions import step_decompo
 from edge_client.training.step_graphs.drawing.export import BATCH, DrawingRefused, export
 from edge_client.training.step_graphs.drawing.passes import Passes, passes_of
 from edge_client.training.step_graphs.drawing.transposes import fuse_transposes, number_of_examples
-from schemas.strategy import Component
-from schemas.submodel import ChannelMap, SubModelSpec
+from schemas import strategy, submodel
 
 IR_VERSION = 8
 RANDOM = ("bernoulli", "dropout", "rand", "normal_")
@@ -38,10 +37,10 @@ RANDOM = ("bernoulli", "dropout", "rand", "normal_")
 def draw_step(
     module: nn.Module,
     input_shape: tuple[int, ...],
-    objectives: Sequence[Component] = (),
+    objectives: Sequence[strategy.Component] = (),
     *,
-    spec: SubModelSpec | None = None,
-    channel_map: ChannelMap | None = None,
+    spec: submodel.SubModelSpec | None = None,
+    channel_map: submodel.ChannelMap | None = None,
     trains: bool = True,
     task: LearningTask = CLASSIFICATION,
     trained: Collection[str] | None = None,
@@ -57,7 +56,7 @@ def draw_step(
             module,
             input_shape,
             objectives,
-            spec or SubModelSpec(),
+            spec or submodel.SubModelSpec(),
             channel_map,
             trains=trains,
             task=task,

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from edge_client.models.graphs.checks import ModelProto
-from edge_client.models.graphs.filling import open_on_processor
+from edge_client.models.graphs import checks, filling
 from edge_client.system.hardware.memory import memory
 
 DOUBLING = 0  # onnxruntime's number for an arena of which each region is twice as large as the one before
@@ -74,14 +73,14 @@ def return_memory() -> None:
     """Return what no session uses to the C library."""
     options = onnxruntime.RunOptions()
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-    session = open_on_processor(_identity(), session_options(1))
+    session = filling.open_on_processor(_identity(), session_options(1))
     session.run(None, {"x": np.zeros(1, np.float32)}, options)
 
 
 @cache
 def _identity() -> bytes:
     """A graph that copies its input [1]."""
-    model = ModelProto(ir_version=8)
+    model = checks.ModelProto(ir_version=8)
     model.opset_import.add(version=18)
     model.graph.node.add(op_type="Identity", input=["x"], output=["y"])
     for value in (model.graph.input.add(name="x"), model.graph.output.add(name="y")):

@@ -17,16 +17,12 @@ from edge_client.data.tasks.metrics import losses_of
 from edge_client.models.graphs.checks import GraphRefused, read_graph
 from edge_client.models.graphs.filling import MAX_GRAPH_BYTES, open_features, open_graph, open_on_processor
 from edge_client.system.process_memory import trim_heap
-from edge_client.training import feature_sums
-from edge_client.training.epochs import EpochProgress, check_optimizer
+from edge_client.training import epochs, feature_sums, results
 from edge_client.training.feature_cache import FeatureCache, features_of_parts, inputs_at
-from edge_client.training.results import NOTHING, Evaluation, TrainingResult
 from edge_client.training.step_graphs import names
-from edge_client.training.step_graphs.running.arena import reserve, return_memory, session_options
+from edge_client.training.step_graphs.running import arena, loop, memory
 from edge_client.training.step_graphs.running.graph_file import StepGraph, read_step_graph
-from edge_client.training.step_graphs.running.loop import Network, Training
 from edge_client.training.step_graphs.running.low_rank import LowRank
-from edge_client.training.step_graphs.running.memory import micro_batch, working_bytes
 from edge_client.training.step_graphs.running.objectives import registry
 from edge_client.training.step_graphs.running.objectives.objective import GraphObjective, Setting
 from edge_client.training.step_graphs.running.session import StepSession
@@ -58,7 +54,7 @@ class OnnxTrainer(Trainer):
         if why:
             raise PeerError(f"this device trains without torch: {why}", reason=Reason.INCOMPATIBLE)
         with decline_unknown():
-            check_optimizer(task.training.optimizer)
+            epochs.check_optimizer(task.training.optimizer)
             registry.build_graph_objectives(task.training.objectives)
 
     def train(self, job: TrainingJob) -> Trained:
@@ -78,13 +74,13 @@ class OnnxTrainer(Trainer):
             before = check()
             result = self._change(arrays, job, graph, part)
             after = check()
-            return_memory()
+            arena.return_memory()
             delta = _since(arrays, job.received["model"])
             return Trained.of(result, before, after, delta=delta, features=kept)
 
     def _sum(self, job: TrainingJob, *, gram: bool) -> Trained:
         """The sums of the head's features over all examples; the network stays as it is."""
-        arrays, data, progress = _read(job), job.data.train, EpochProgress()
+        arrays, data, progress = _read(job), job.data.train, epochs.EpochProgress()
         graph, head = open_features(job.graphs[GRAPH].read_bytes(), arrays, data.input_shape)
         before = evaluate(arrays, job.graphs[GRAPH], job.data.held_out, threads=self._threads)
         features_of, outputs = _run_graph(graph, arrays, self._threads), len(arrays[f"{head}.weight"])
@@ -95,10 +91,10 @@ class OnnxTrainer(Trainer):
         )
         clip = next(clips, None)
         sums = feature_sums.sum_features(features_of, _batches(data), outputs, gram=gram, clip=clip)
-        return_memory()
+        arena.return_memory()
         group = feature_sums.GROUP if gram else feature_sums.MEANS_GROUP
         groups = {group: feature_sums.of_head(head, sums)} if sums else {}
-        result = TrainingResult(groups, progress.metrics(len(data)))
+        result = results.TrainingResult(groups, progress.metrics(len(data)))
         return Trained.of(result, before, before, delta=_since(arrays, job.received["model"]))
 
     def outputs(self, job: TrainingJob, inputs: Array) -> Array:
@@ -145,28 +141,28 @@ class OnnxTrainer(Trainer):
         parts, how = (data.train, data.held_out), (onnxruntime.__version__, self._threads, path.stem)
         kind = job.plan.feature_type
         rows, kept = features_of_parts(cache, name, parts, how, make, width=width, kind=kind)
-        return_memory()
+        arena.return_memory()
         return replace(job, data=replace(data, train=_of_features(data.train, rows[0]))), rows[1], kept
 
     def _change(
         self, arrays: dict[str, Array], job: TrainingJob, graph: StepGraph, part: int | None
-    ) -> TrainingResult:
+    ) -> results.TrainingResult:
         """Train the arrays in place, in runs of `part` examples, and give back the memory of the runs."""
         try:
             return self._run(arrays, job, graph, part)
         finally:
             # It would add to that of an evaluation, and of what follows.
-            return_memory()
+            arena.return_memory()
             trim_heap()
 
     def _run(
         self, arrays: dict[str, Array], job: TrainingJob, graph: StepGraph, part: int | None
-    ) -> TrainingResult:
+    ) -> results.TrainingResult:
         objectives = registry.build_graph_objectives(job.plan.objectives)
         for objective in objectives:
             objective.setup(_setting(job, graph, arrays))
         network = self._network(job, graph, {**arrays, **_attention(graph)}, objectives)
-        training = Training(network, job.data.train, job.plan, objectives, micro_batch=part)
+        training = loop.Training(network, job.data.train, job.plan, objectives, micro_batch=part)
         return training.run(on_epoch=job.on_epoch, should_stop=job.should_stop, checkpoint=job.checkpoint)
 
     def _network(
@@ -175,7 +171,7 @@ class OnnxTrainer(Trainer):
         graph: StepGraph,
         arrays: Mapping[str, Array],
         objectives: Sequence[GraphObjective],
-    ) -> Network:
+    ) -> loop.Network:
         """The task's network in onnxruntime, with the smaller widths that it trains."""
         weights = graph.fitting(arrays)
         further = {name: array for objective in objectives for name, array in objective.inputs().items()}
@@ -194,7 +190,7 @@ class OnnxTrainer(Trainer):
         share = job.task.spec.share(job.channel_map)
         terms = job.task.adapters
         adapters = None if terms is None else LowRank(terms, weights, job.plan.seed)
-        return Network(weights, session, smaller, graph.smallest_batch, graph.dropouts, share, adapters)
+        return loop.Network(weights, session, smaller, graph.smallest_batch, graph.dropouts, share, adapters)
 
     def _session(self, graph: StepGraph, given: Mapping[str, Array]) -> StepSession:
         try:
@@ -224,8 +220,8 @@ def _array_names(job: TrainingJob, graph: StepGraph, network: Path) -> frozenset
 def _prepare_step(job: TrainingJob, graph: StepGraph, arrays: Mapping[str, Array]) -> int | None:
     """The examples per run of the step graph, for which memory is reserved."""
     count, adapters = len(job.data.train), job.task.adapters
-    part = micro_batch(graph, job.plan, arrays, examples=count, board=job.board, adapters=adapters)
-    reserve(working_bytes(graph, part or job.plan.batch_size))
+    part = memory.micro_batch(graph, job.plan, arrays, examples=count, board=job.board, adapters=adapters)
+    arena.reserve(memory.working_bytes(graph, part or job.plan.batch_size))
     return part
 
 
@@ -319,13 +315,13 @@ def evaluate(
     *,
     given: NDArray[Any] | None = None,
     threads: int = 0,
-) -> Evaluation:
+) -> results.Evaluation:
     """Evaluate the network of `graph`, whose weights are inputs, with these arrays on all of `data`.
 
     The network takes what is `given` [N, ...] in place of the data's inputs.
     """
     if len(data) == 0:
-        return NOTHING
+        return results.NOTHING
     shape = data.input_shape if given is None else given.shape[1:]
     answer = _open_session(arrays, graph, shape, threads)
     loss, total = losses_of(data.learning_task), 0.0
@@ -336,7 +332,7 @@ def evaluate(
         answers.append(answer(inputs if given is None else given[start : start + BATCH]))
         targets.append(part.targets(inputs))
         total += float(loss(answers[-1], targets[-1]).sum())
-    return Evaluation.of(data, np.concatenate(answers), total / len(data), np.concatenate(targets))
+    return results.Evaluation.of(data, np.concatenate(answers), total / len(data), np.concatenate(targets))
 
 
 def outputs_of(
@@ -358,7 +354,7 @@ def _run_graph(
     graph: bytes, arrays: Mapping[str, NDArray[Any]], threads: int
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """As `_open_session`, of a graph that was checked."""
-    session = open_on_processor(graph, session_options(threads))
+    session = open_on_processor(graph, arena.session_options(threads))
     examples, *weights = [value.name for value in session.get_inputs()]
     given = {name: arrays[name] for name in weights}
 

@@ -12,9 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.pruning.index_sets import IndexSet
-from schemas.errors import InvariantError
-from schemas.strategy import TrainingPlan
-from schemas.submodel import ChannelMap, SubModelSpec
+from schemas import errors, strategy, submodel
 from schemas.tensors.arrays import Arrays, Groups
 
 Array = NDArray[Any]
@@ -29,7 +27,7 @@ class Setting:
     number of optimizer steps, `labels` [N] are those of the local examples.
     """
 
-    plan: TrainingPlan
+    plan: strategy.TrainingPlan
     weights: Mapping[str, Array]
     trained: frozenset[str]
     received: Groups
@@ -37,8 +35,8 @@ class Setting:
     steps: int
     labels: NDArray[np.int64]
     classes: int
-    spec: SubModelSpec = field(default_factory=SubModelSpec)
-    channel_map: ChannelMap | None = None
+    spec: submodel.SubModelSpec = field(default_factory=submodel.SubModelSpec)
+    channel_map: submodel.ChannelMap | None = None
 
     def array(self, group: Arrays, name: str) -> Array:
         """A group's float32 array for a weight, zeros if the group has none."""
@@ -47,7 +45,7 @@ class Setting:
             return np.zeros_like(weight)
         found = np.array(group[name], np.float32)
         if found.shape != weight.shape:
-            raise InvariantError(f"{name!r}: expected shape {weight.shape}, got {found.shape}")
+            raise errors.InvariantError(f"{name!r}: expected shape {weight.shape}, got {found.shape}")
         return found
 
 

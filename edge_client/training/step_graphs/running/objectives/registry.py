@@ -16,8 +16,7 @@ from edge_client.training.step_graphs.running.objectives.objective import (
     Setting,
     Width,
 )
-from schemas.errors import ConfigError
-from schemas.strategy import Component
+from schemas import errors, strategy
 from schemas.tensors.arrays import Groups
 
 
@@ -320,12 +319,12 @@ SUMS = {"ridge": True, "class-means": False}
 """Objectives of tasks without steps, which need no step graph; whether they sum products of features."""
 
 
-def sums_gram(objectives: Iterable[Component]) -> bool | None:
+def sums_gram(objectives: Iterable[strategy.Component]) -> bool | None:
     """Whether a plan of one of `SUMS` sums products of features; None for a plan of steps."""
     return next((SUMS[component.name] for component in objectives if component.name in SUMS), None)
 
 
-def why_unsupported(objectives: Iterable[Component]) -> str:
+def why_unsupported(objectives: Iterable[strategy.Component]) -> str:
     """Why a device without torch cannot train with these objectives; empty if it can."""
     for component in objectives:
         if component.name not in OBJECTIVES:
@@ -335,13 +334,13 @@ def why_unsupported(objectives: Iterable[Component]) -> str:
     return ""
 
 
-def build_graph_objectives(objectives: Iterable[Component]) -> tuple[GraphObjective, ...]:
+def build_graph_objectives(objectives: Iterable[strategy.Component]) -> tuple[GraphObjective, ...]:
     """The objectives of a plan, in order; all must be supported. `ConfigError` for wrong options."""
     return tuple(map(_build, objectives))
 
 
-def _build(component: Component) -> GraphObjective:
+def _build(component: strategy.Component) -> GraphObjective:
     try:
         return OBJECTIVES[component.name](**component.options)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"objective {component.name!r}: {error}") from error
+        raise errors.ConfigError(f"objective {component.name!r}: {error}") from error
