@@ -13,16 +13,7 @@ from typing import Any
 from edge_client.transport.broker_link import Inbox
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.round_record import RoundFigures, closed_event
-from edge_server.rounds.events import (
-    BlobsLost,
-    CheckSum,
-    CheckUpdate,
-    CloseRound,
-    Event,
-    PlanRound,
-    RollBack,
-    UpdateChecked,
-)
+from edge_server.rounds import events
 from edge_server.rounds.participant import AT_WORK, Participant
 from edge_server.rounds.participants import Participants
 from edge_server.rounds.sites.sums import Summing
@@ -79,14 +70,14 @@ CHECKS_AT_ONCE = 128  # Most updates that are checked together, so that all of t
 class JobDone:
     """Event: a job has ended; `event` is its result for the round machine."""
 
-    event: Event
+    event: events.Event
 
 
 @dataclass(frozen=True)
 class Collected:
     """Event: an update was fetched, if it was `there`; `have` are its chunks."""
 
-    command: CheckUpdate
+    command: events.CheckUpdate
     there: bool
     have: ChunkSet = NO_CHUNKS
 
@@ -95,7 +86,7 @@ class Collected:
 class ChecksDone:
     """Event: some updates were checked."""
 
-    events: tuple[UpdateChecked, ...]
+    checks: tuple[events.UpdateChecked, ...]
 
 
 @dataclass(frozen=True)
@@ -117,7 +108,7 @@ class Jobs:
         self._coordinator, self._inbox = coordinator, inbox
         self._in_turn = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coordinator")
         self._collectors = ThreadPoolExecutor(max_workers=COLLECTORS, thread_name_prefix="collector")
-        self._unchecked: queue.SimpleQueue[tuple[CheckUpdate, TrainTask]] = queue.SimpleQueue()
+        self._unchecked: queue.SimpleQueue[tuple[events.CheckUpdate, TrainTask]] = queue.SimpleQueue()
         self._exported: Future[dict[int, Path]] | None = None
         self._open: set[Future[Any]] = set()
 
@@ -126,7 +117,7 @@ class Jobs:
         """The number of jobs that run or wait."""
         return len(self._open)
 
-    def plan(self, command: PlanRound, chunk_bytes: int) -> None:
+    def plan(self, command: events.PlanRound, chunk_bytes: int) -> None:
         """Plan a round, or a delivery, whose blobs travel in chunks of `chunk_bytes`."""
         self._begin(partial(_plan, self._coordinator, command, chunk_bytes))
 
@@ -135,14 +126,14 @@ class Jobs:
         if self._exported is None:
             self._exported = self._in_turn.submit(self._coordinator.exporter.export_tiers)
 
-    def collect(self, command: CheckUpdate) -> None:
+    def collect(self, command: events.CheckUpdate) -> None:
         self._follow(self._collectors.submit(_collect, self._coordinator, command))
 
-    def check(self, command: CheckUpdate, task: TrainTask) -> None:
+    def check(self, command: events.CheckUpdate, task: TrainTask) -> None:
         self._unchecked.put((command, task))
         self._begin(partial(_check, self._coordinator, self._unchecked))
 
-    def close_round(self, command: CloseRound, figures: RoundFigures) -> None:
+    def close_round(self, command: events.CloseRound, figures: RoundFigures) -> None:
         self._begin(partial(_close, self._coordinator, command, figures))
 
     def record_round(self) -> None:
@@ -155,10 +146,10 @@ class Jobs:
 
         self._coordinator.recorder.when_due(begin)
 
-    def weigh(self, close: CloseRound) -> None:
+    def weigh(self, close: events.CloseRound) -> None:
         self._begin(lambda: JobDone(self._coordinator.aggregator.weigh(close)))
 
-    def check_sum(self, command: CheckSum, summing: Summing | None) -> None:
+    def check_sum(self, command: events.CheckSum, summing: Summing | None) -> None:
         """Check a site's sum, if the round still waits for it."""
         if summing is not None and command.site in summing.requests:
             members = summing.requests[command.site].members
@@ -166,11 +157,11 @@ class Jobs:
             updates = [summing.close.updates[device] for device in members]
             self._begin(lambda: JobDone(self._coordinator.sums.check(command, weights, updates)))
 
-    def roll_back(self, command: RollBack) -> None:
+    def roll_back(self, command: events.RollBack) -> None:
         self._begin(lambda: JobDone(self._coordinator.rollback.undo(command)))
 
     def repair(self, digest: str, tasks: Sequence[Task]) -> None:
-        self._begin(lambda: JobDone(BlobsLost(self._coordinator.repair.repair([digest], tasks))))
+        self._begin(lambda: JobDone(events.BlobsLost(self._coordinator.repair.repair([digest], tasks))))
 
     def in_turn(self, job: Callable[[], None]) -> None:
         """Run a function while no other job does."""
@@ -208,7 +199,7 @@ class Jobs:
         self._inbox.put(future.result() if error is None else JobFailed(error))
 
 
-def _plan(coordinator: Coordinator, command: PlanRound, chunk_bytes: int) -> JobDone:
+def _plan(coordinator: Coordinator, command: events.PlanRound, chunk_bytes: int) -> JobDone:
     with coordinator.context.durations.time_block("planning"):
         planned = coordinator.planner.plan(command, chunk_bytes=chunk_bytes)
     if not command.deliver:
@@ -216,9 +207,11 @@ def _plan(coordinator: Coordinator, command: PlanRound, chunk_bytes: int) -> Job
     return JobDone(planned)
 
 
-def _check(coordinator: Coordinator, waiting: queue.SimpleQueue[tuple[CheckUpdate, TrainTask]]) -> ChecksDone:
+def _check(
+    coordinator: Coordinator, waiting: queue.SimpleQueue[tuple[events.CheckUpdate, TrainTask]]
+) -> ChecksDone:
     """Check all waiting updates. Each update adds one such job, so some jobs find nothing left to do."""
-    checks: list[tuple[CheckUpdate, TrainTask]] = []
+    checks: list[tuple[events.CheckUpdate, TrainTask]] = []
     with contextlib.suppress(queue.Empty):
         while len(checks) < CHECKS_AT_ONCE:
             checks.append(waiting.get_nowait())
@@ -228,13 +221,13 @@ def _check(coordinator: Coordinator, waiting: queue.SimpleQueue[tuple[CheckUpdat
         return ChecksDone(tuple(coordinator.checker.check_all(checks, coordinator.model.state)))
 
 
-def _collect(coordinator: Coordinator, command: CheckUpdate) -> Collected:
+def _collect(coordinator: Coordinator, command: events.CheckUpdate) -> Collected:
     store, remote = coordinator.storage.store, coordinator.storage.object_store
     there = remote is not None and remote.collect(command.update, store)
     return Collected(command, there, store.present(command.update.blob))
 
 
-def _close(coordinator: Coordinator, command: CloseRound, figures: RoundFigures) -> JobDone:
+def _close(coordinator: Coordinator, command: events.CloseRound, figures: RoundFigures) -> JobDone:
     with coordinator.context.durations.time_block("closing"):
         return JobDone(closed_event(coordinator.aggregator.close(command, figures)))
 

@@ -19,35 +19,9 @@ from edge_server.coordinator.jobs import (
 )
 from edge_server.coordinator.publisher import Publisher
 from edge_server.coordinator.reporter import RunReporter
+from edge_server.rounds import events
 from edge_server.rounds import machine as rounds
 from edge_server.rounds.event_entry import EventKind
-from edge_server.rounds.events import (
-    Announce,
-    BlobsLost,
-    CheckSum,
-    CheckUpdate,
-    CloseRound,
-    Command,
-    EndRun,
-    Event,
-    Note,
-    NotInObjectStore,
-    PlanRound,
-    Publish,
-    RecordDelivery,
-    RecordStrike,
-    RepairBlob,
-    RollBack,
-    RoundClosed,
-    Send,
-    SendChunks,
-    SendTerms,
-    SendToSite,
-    ServerFailed,
-    WeighUpdates,
-    WriteSumChunk,
-    WriteUpdateChunk,
-)
 from edge_server.rounds.fleet import Fleet
 from edge_server.rounds.newcomers import Newcomers
 from edge_server.rounds.participant import Status
@@ -61,10 +35,20 @@ from schemas.tensors.chunks import CHUNK_SIZES
 
 log = logging.getLogger(__name__)
 
-Outgoing = Announce | Send | SendChunks | SendToSite | SendTerms | Publish
+Outgoing = (
+    events.Announce | events.Send | events.SendChunks | events.SendToSite | events.SendTerms | events.Publish
+)
 """Commands that send something to devices or sites."""
-Arriving = WriteUpdateChunk | WriteSumChunk  # Commands that store what has arrived
-Work = PlanRound | CheckUpdate | CheckSum | WeighUpdates | CloseRound | RollBack | RepairBlob
+Arriving = events.WriteUpdateChunk | events.WriteSumChunk  # Commands that store what has arrived
+Work = (
+    events.PlanRound
+    | events.CheckUpdate
+    | events.CheckSum
+    | events.WeighUpdates
+    | events.CloseRound
+    | events.RollBack
+    | events.RepairBlob
+)
 """Commands that begin a job in another thread."""
 
 
@@ -87,12 +71,12 @@ class RoundDriver:
         writes_chunks: bool,
     ) -> None:
         self.federation = federation
-        self.end: EndRun | None = None
+        self.end: events.EndRun | None = None
         self._coordinator, self._connection, self._jobs = coordinator, connection, jobs
         self._outgoing, self._reporter, self._writes_chunks = outgoing, reporter, writes_chunks
         self._fitted: int | None = None
         connection.link.fit(CHUNK_SIZES[-1])
-        self._waiting: list[PlanRound] = []
+        self._waiting: list[events.PlanRound] = []
         self._repairing: set[str] = set()
 
     def take_over(self, recovered: Recovered) -> None:
@@ -120,9 +104,9 @@ class RoundDriver:
             self._jobs.export_tiers()
         self._jobs.record_round()
         detail = f"with round {self.federation.round}, which was cut off"
-        self._reporter.note(Note("going on", detail=detail, kind=EventKind.ROUND))
+        self._reporter.note(events.Note("going on", detail=detail, kind=EventKind.ROUND))
 
-    def step(self, event: Event) -> None:
+    def step(self, event: events.Event) -> None:
         now = time.monotonic()
         self.federation, commands = rounds.step(self.federation, event, now)
         self._reporter.phases.at(self.federation.phase, now)
@@ -130,7 +114,7 @@ class RoundDriver:
         for command in commands:
             self.do(command)
 
-    def do(self, command: Command) -> None:
+    def do(self, command: events.Command) -> None:
         if isinstance(command, Outgoing):
             self._send(command)
         elif isinstance(command, Arriving):
@@ -142,57 +126,59 @@ class RoundDriver:
 
     def _send(self, command: Outgoing) -> None:
         match command:
-            case Send(device, message, to_sign):
+            case events.Send(device, message, to_sign):
                 signed = self._coordinator.signer.sign_message(message, to_sign)
                 self.tell(device, self._with_addresses(device, signed))
-            case Announce(message):
+            case events.Announce(message):
                 self._outgoing.announce(message, self.federation.fleet.present())
-            case SendChunks():
+            case events.SendChunks():
                 self._outgoing.send_chunks(command)
-            case Publish():
+            case events.Publish():
                 self._outgoing.publish(command)
-            case SendToSite(site, message):
+            case events.SendToSite(site, message):
                 self._outgoing.send_to_site(site, message)
-            case SendTerms(site):
+            case events.SendTerms(site):
                 self._outgoing.send_to_site(site, self._coordinator.context.site_terms(site))
 
     def _write(self, command: Arriving) -> None:
         """Write a chunk, unless a receiver has written it."""
-        device = command.device if isinstance(command, WriteUpdateChunk) else None
+        device = command.device if isinstance(command, events.WriteUpdateChunk) else None
         if device is None or self._writes_chunks or self.federation.sites.of(device):
             chunk = command.chunk
             self._coordinator.storage.store.write_chunk(chunk.ref, chunk.index, chunk.data, chunk.crc)
 
     def _begin(self, command: Work) -> None:
         match command:
-            case PlanRound():
+            case events.PlanRound():
                 self._plan(command)
-            case CheckUpdate(_, update) if update.deposited:
+            case events.CheckUpdate(_, update) if update.deposited:
                 self._jobs.collect(command)
-            case CheckUpdate():
+            case events.CheckUpdate():
                 self._check(command)
-            case WeighUpdates(close):
+            case events.WeighUpdates(close):
                 self._jobs.weigh(close)
-            case CheckSum():
+            case events.CheckSum():
                 self._jobs.check_sum(command, self.federation.summing)
-            case CloseRound():
+            case events.CloseRound():
                 self._close(command)
-            case RepairBlob(digest) if digest not in self._repairing:
+            case events.RepairBlob(digest) if digest not in self._repairing:
                 self._repairing.add(digest)
                 self._jobs.repair(digest, run_storage.open_tasks(self.federation))
-            case RollBack():
+            case events.RollBack():
                 self._jobs.roll_back(command)
 
-    def _record(self, command: Note | RecordStrike | RecordDelivery | EndRun) -> None:
+    def _record(
+        self, command: events.Note | events.RecordStrike | events.RecordDelivery | events.EndRun
+    ) -> None:
         match command:
-            case Note():
+            case events.Note():
                 self._reporter.note(command)
-            case RecordStrike(device, number, why):
+            case events.RecordStrike(device, number, why):
                 self._coordinator.strike(device, number, why)
-            case RecordDelivery(delivery):
+            case events.RecordDelivery(delivery):
                 self._coordinator.storage.journal.write_delivery(delivery)
                 self._reporter.counters.add_delivery(delivery)
-            case EndRun(outcome, detail):
+            case events.EndRun(outcome, detail):
                 self._coordinator.storage.journal.write_end(outcome, detail)
                 self.end = command
                 if outcome == "finished":
@@ -203,23 +189,23 @@ class RoundDriver:
         match event:
             case JobDone(done):
                 self.step(done)
-                if isinstance(done, RoundClosed):
+                if isinstance(done, events.RoundClosed):
                     # After the next planning, which does not wait for the history.
                     self._jobs.record_round()
-                if isinstance(done, BlobsLost):
+                if isinstance(done, events.BlobsLost):
                     self._repairing.clear()
             case Collected(command, True):
                 stored = self._reporter.counters.indirect.stored
                 stored[command.device] += command.update.blob.size
                 self._check(command)
-            case Collected(CheckUpdate(device, update), False, have):
-                self.step(NotInObjectStore(device, update.blob.digest, have))
-            case ChecksDone(events):
-                for checked in events:
+            case Collected(events.CheckUpdate(device, update), False, have):
+                self.step(events.NotInObjectStore(device, update.blob.digest, have))
+            case ChecksDone(checks):
+                for checked in checks:
                     self.step(checked)
             case JobFailed(error):
                 log.error("the run cannot continue", exc_info=error)
-                self.step(ServerFailed(f"{type(error).__name__}: {error}"))
+                self.step(events.ServerFailed(f"{type(error).__name__}: {error}"))
 
     def report_records(self) -> None:
         """Report the rounds whose records have become complete."""
@@ -271,9 +257,9 @@ class RoundDriver:
             log.info("blobs travel in chunks of %s%s", size, tried)
             return
         detail = f"the broker passes on no larger packets; models travel in chunks of {size}, which is slower"
-        self._reporter.note(Note("small packets:", detail=detail))
+        self._reporter.note(events.Note("small packets:", detail=detail))
 
-    def _plan(self, command: PlanRound) -> None:
+    def _plan(self, command: events.PlanRound) -> None:
         # In buffered mode rounds overlap: a round's figures are those from closing to closing.
         if command.wanted is None or command.attempt == 1:
             self._reporter.counters.begin_round()
@@ -282,7 +268,7 @@ class RoundDriver:
         if command.deliver and is_over(self.federation):
             self._jobs.export_tiers()
 
-    def _check(self, command: CheckUpdate) -> None:
+    def _check(self, command: events.CheckUpdate) -> None:
         """Begin the check of an update, if the round still waits for it."""
         participant = self.federation.participants.get(command.device)
         if participant is None or participant.status is not Status.CHECKING:
@@ -291,7 +277,7 @@ class RoundDriver:
         if isinstance(task, TrainTask):
             self._jobs.check(command, task)
 
-    def _close(self, command: CloseRound) -> None:
+    def _close(self, command: events.CloseRound) -> None:
         counters = self._reporter.counters
         uplink, downlink, seconds = counters.round_figures()
         counters.begin_round()

@@ -20,11 +20,7 @@ from edge_client.pruning import slicing, surgery
 from edge_client.storage.atomic_files import write_synced
 from edge_client.training.evaluation import Loss, loss_of
 from edge_client.training.step_graphs.drawing.export import drawing_version
-from edge_client.training.step_graphs.running.objectives.registry import (
-    DRAWN_INSIDE,
-    sums_gram,
-    why_unsupported,
-)
+from edge_client.training.step_graphs.running.objectives import registry
 from edge_server.coordinator.global_model import GlobalModel
 from schemas.messages.tasks import FEATURES, GRAPH, OWN_STEP, REST, STEP
 from schemas.strategy import Component
@@ -54,7 +50,7 @@ class _Step:
     @property
     def inside(self) -> tuple[Component, ...]:
         """The objectives that change the graph itself."""
-        return tuple(objective for objective in self.objectives if objective.name in DRAWN_INSIDE)
+        return tuple(objective for objective in self.objectives if objective.name in registry.DRAWN_INSIDE)
 
     @property
     def makes_steps(self) -> bool:
@@ -96,12 +92,12 @@ class StepGraphs:
         """
         from edge_client.training.step_graphs.drawing.export import DrawingRefused
 
-        if why := why_unsupported(objectives):
+        if why := registry.why_unsupported(objectives):
             raise DrawingRefused(why)
         inference = self._network.graph(params, spec)
         if inference is None:
             raise DrawingRefused("the network has no inference graph")
-        if sums_gram(objectives) is not None:
+        if registry.sums_gram(objectives) is not None:
             return {GRAPH: inference}
         module = self._network.sub_model(params, spec).requires_grad_(True)
         graphs = {GRAPH: inference}
@@ -112,7 +108,7 @@ class StepGraphs:
             step = replace(step, module=rest, spec=SubModelSpec(), shape=(parts.width,))
             graphs |= self._of_parts(parts)
         graphs[STEP] = self._draw(step)
-        if own_model and any(objective.name in DRAWN_INSIDE for objective in objectives):
+        if own_model and any(objective.name in registry.DRAWN_INSIDE for objective in objectives):
             graphs[OWN_STEP] = self._draw(step.plain())
         for number, width in _specs(widths).items():
             make = partial(surgery.compact, module, width, own)
@@ -161,7 +157,7 @@ class StepGraphs:
         """The graph with which a device scores channels; raises `DrawingRefused` with the reason."""
         from edge_client.training.step_graphs.drawing.export import DrawingRefused
 
-        if why := why_unsupported((objective,)):
+        if why := registry.why_unsupported((objective,)):
             raise DrawingRefused(why)
         module = self._network.sub_model(params, spec).requires_grad_(True)
         return self._draw(_Step(module, spec, (objective,), None, self._input_shape, trains=False))

@@ -10,14 +10,8 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from edge_server.config.load import load_config
+from edge_server.rounds import reputation
 from edge_server.rounds.link_bytes import LinkBytes, link_bytes
-from edge_server.rounds.reputation import (
-    FORGIVEN,
-    ROLLED_BACK,
-    ReputationRules,
-    quarantined_devices,
-    replay_strikes,
-)
 from edge_server.storage import records, run_files
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.inventory.records import InventoryDevice
@@ -264,7 +258,11 @@ def _links(folder: RunFolder, names: Iterable[str], summary: records.Summary | N
 def _count_refusals(folder: RunFolder) -> dict[str, Counter[str]]:
     examined = read_examined(folder.journal)
     refused = {(row.device, row.round, row.reason) for row in examined if row.reason is not None}
-    rows = (row for row in read_strikes(folder.journal) if row.reason not in (ROLLED_BACK, FORGIVEN))
+    rows = (
+        row
+        for row in read_strikes(folder.journal)
+        if row.reason not in (reputation.ROLLED_BACK, reputation.FORGIVEN)
+    )
     struck = {(row.device, row.round, row.reason) for row in rows}
     counts: dict[str, Counter[str]] = {}
     for device, _, reason in refused | struck:
@@ -275,6 +273,8 @@ def _count_refusals(folder: RunFolder) -> dict[str, Counter[str]]:
 def _find_quarantined(folder: RunFolder, history: tuple[records.RoundRecord, ...]) -> dict[str, int]:
     """Devices in quarantine in the round after the last closed one, with the last round of it."""
     settings = load_config(str(folder.path / "federation.toml")).firewall
-    rules = ReputationRules(settings.quarantine_after, settings.quarantine_window, settings.quarantine_rounds)
+    rules = reputation.ReputationRules(
+        settings.quarantine_after, settings.quarantine_window, settings.quarantine_rounds
+    )
     strikes = [(row.device, row.round, row.reason) for row in read_strikes(folder.journal)]
-    return quarantined_devices(replay_strikes(strikes, rules), len(history) + 1)
+    return reputation.quarantined_devices(reputation.replay_strikes(strikes, rules), len(history) + 1)

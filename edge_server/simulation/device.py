@@ -14,15 +14,8 @@ from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.security.secure_aggregation.mask_update import mask_update
 from edge_client.storage.blob_store import BlobStore
 from edge_server.observability.counters import RunCounters
-from edge_server.simulation import client_work, population
+from edge_server.simulation import client_work, clock, population
 from edge_server.simulation.client_work import ClientJob, Engine, Outcome
-from edge_server.simulation.clock import (
-    Pace,
-    Transits,
-    free_for_training,
-    later_request_bytes,
-    transfer_bytes,
-)
 from edge_server.simulation.events import (
     Downloaded,
     MessageToServer,
@@ -83,7 +76,7 @@ class DeviceEdge:
     def __init__(
         self,
         device: population.VirtualDevice,
-        pace: Pace,
+        pace: clock.Pace,
         around: Surroundings,
         *,
         profile: values.CapabilityProfile,
@@ -95,7 +88,7 @@ class DeviceEdge:
         self.profile, self.card, self._presence, self._growing = profile, data, presence, growing
         self._number, self._lost_at = 0, 0.0
         self._session = Session(around.federation, device.name)
-        self._downloads, self._uploads = Transits(), Transits()
+        self._downloads, self._uploads = clock.Transits(), clock.Transits()
         self._job: Any = None
         self._attempt = 0
         self._work_s = 0.0
@@ -121,7 +114,7 @@ class DeviceEdge:
         online = state.lost_at is None
         self._number, self._lost_at = state.number, state.lost_at or 0.0
         self._session = Session(self._around.federation, self.device.name, held=state.held, connected=online)
-        self._downloads, self._uploads = Transits(), Transits()
+        self._downloads, self._uploads = clock.Transits(), clock.Transits()
         if self._growing is not None and state.growth is not None:
             self._growing.growth = state.growth
 
@@ -198,7 +191,7 @@ class DeviceEdge:
 
     def download(self, ref: BlobRef) -> None:
         if self.online:
-            self._move(self._downloads, ref, self._pace.download_s(transfer_bytes(ref)), Downloaded)
+            self._move(self._downloads, ref, self._pace.download_s(clock.transfer_bytes(ref)), Downloaded)
 
     def sends(self, digest: str) -> bool:
         return digest in self._uploads
@@ -207,7 +200,7 @@ class DeviceEdge:
         """Complete a transfer to the device, unless it was cut."""
         ref = self._downloads.finish(digest, transit)
         if ref is not None:
-            self._around.tally.count_sent(self.device.name, transfer_bytes(ref))
+            self._around.tally.count_sent(self.device.name, clock.transfer_bytes(ref))
             self._around.tally.count_received(self.device.name, self._later_requests(ref))
             self.step(events.BlobChecked(digest, sound=True))
 
@@ -215,15 +208,19 @@ class DeviceEdge:
         """Complete a transfer from the device; None if it was cut or is no longer needed."""
         ref = self._uploads.finish(digest, transit)
         if ref is not None:
-            self._around.tally.count_received(self.device.name, transfer_bytes(ref))
+            self._around.tally.count_received(self.device.name, clock.transfer_bytes(ref))
             self._around.tally.count_sent(self.device.name, self._later_requests(ref))
         return ref
 
     def _later_requests(self, ref: BlobRef) -> int:
-        return later_request_bytes(self._around.federation, self.device.name, ref)
+        return clock.later_request_bytes(self._around.federation, self.device.name, ref)
 
     def _move(
-        self, transits: Transits, ref: BlobRef, duration_s: float, ended: type[Downloaded] | type[Uploaded]
+        self,
+        transits: clock.Transits,
+        ref: BlobRef,
+        duration_s: float,
+        ended: type[Downloaded] | type[Uploaded],
     ) -> None:
         timeline = self._around.timeline
         transit = transits.begin(ref, duration_s, timeline.now)
@@ -277,7 +274,7 @@ class DeviceEdge:
             self._drop_job()
         if wanted and task is not None and self._job is None and task.attempt != self._attempt:
             self._attempt = task.attempt
-            trainer, memory = self.device.trainer, free_for_training(self.profile)
+            trainer, memory = self.device.trainer, clock.free_for_training(self.profile)
             grown = () if self._growing is None else self._growing.begin_job()
             job = ClientJob(self.device.name, task.model_dump_json(), trainer, memory, *grown)
             self._job = self._around.engine.submit(job)
@@ -306,7 +303,7 @@ class DeviceEdge:
                     self._send(message)
             case events.SendChunks(ref, _, _):
                 if self.online:
-                    self._move(self._uploads, ref, self._pace.upload_s(transfer_bytes(ref)), Uploaded)
+                    self._move(self._uploads, ref, self._pace.upload_s(clock.transfer_bytes(ref)), Uploaded)
             case events.StartWork(task):
                 self._start(task)
             case events.Settled():

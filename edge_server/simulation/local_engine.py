@@ -18,12 +18,7 @@ from typing import Any
 from edge_client.system.logging.setup import begin_inherited_log
 from edge_client.system.process_memory import keep_freed_memory
 from edge_client.training.loop import single_thread
-from edge_server.coordinator.worker_processes import (
-    end_with_parent,
-    ending,
-    start_fork_server,
-    worker_context,
-)
+from edge_server.coordinator import worker_processes
 from edge_server.simulation import client_work
 
 JobFuture = Future[tuple[client_work.Outcome, ...]]
@@ -40,7 +35,7 @@ class LocalEngine(client_work.CohortWorkers[JobFuture]):
     """A pool of worker processes, each ready after its first job."""
 
     def __init__(self, setup: client_work.WorkSetup, *, workers: int) -> None:
-        context = worker_context(PRELOADED)
+        context = worker_processes.worker_context(PRELOADED)
         self._over: Any = context.Value("b", 0)
         self.pool = ProcessPoolExecutor(
             workers, mp_context=context, initializer=_begin, initargs=(setup, self._over)
@@ -91,12 +86,12 @@ class LocalEngine(client_work.CohortWorkers[JobFuture]):
         codes = [process.exitcode for process in self.processes.values()]
         code = next((code for code in codes if code not in (None, -signal.SIGTERM)), -signal.SIGTERM)
         remedy = ": use fewer with workers=N" if code == -signal.SIGKILL else ""
-        return client_work.EngineError(f"a worker process {ending(code)}{remedy}")
+        return client_work.EngineError(f"a worker process {worker_processes.ending(code)}{remedy}")
 
 
 def warm_up() -> None:
     """Start the fork server in the background while the caller prepares data and model."""
-    start_fork_server(worker_context(PRELOADED))
+    worker_processes.start_fork_server(worker_processes.worker_context(PRELOADED))
 
 
 _setup: client_work.WorkSetup
@@ -108,7 +103,7 @@ def _begin(setup: client_work.WorkSetup, over: "Synchronized[int]") -> None:
     global _setup, _run_over
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_freed_memory()
-    end_with_parent()
+    worker_processes.end_with_parent()
     begin_inherited_log(logging.WARNING)
     _setup, _run_over = setup, over
 

@@ -17,15 +17,8 @@ from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.participants import Participants
 from edge_server.rounds.state import Federation, Phase, RoundRules, Undone
 from edge_server.security.secure_aggregation.protocol import COHORT
+from edge_server.storage import journal_reader
 from edge_server.storage.journal import UndoneRound
-from edge_server.storage.journal_reader import (
-    REMEDY,
-    ClosedRound,
-    ExaminedUpdate,
-    JournalReader,
-    OpenTask,
-    RecordedPlanning,
-)
 from edge_server.storage.records import RoundRecord
 from schemas import errors, messages, values
 from schemas.errors import ConfigError
@@ -48,7 +41,7 @@ class Resumption:
     state_sha256: str | None = None
     clients: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     ratios: Mapping[tuple[str, int], float] = field(default_factory=dict)
-    examined: tuple[ExaminedUpdate, ...] = ()
+    examined: tuple[journal_reader.ExaminedUpdate, ...] = ()
     short_of_memory: Mapping[str, int] = field(default_factory=dict)
     undecided: frozenset[str] = frozenset()
     undone: UndoneRound | None = None
@@ -76,7 +69,7 @@ class Recovered:
 class _Seen:
     """The journal rows that show where the run stands; `verdicts` are those on answers to open tasks."""
 
-    plannings: list[RecordedPlanning]
+    plannings: list[journal_reader.RecordedPlanning]
     closed: int
     verdicts: Mapping[tuple[str, int], tuple[messages.Update, str | None, float | None]]
     counted: Mapping[str, messages.Update]
@@ -84,7 +77,7 @@ class _Seen:
     attempt: int = 0
 
     @property
-    def last(self) -> RecordedPlanning | None:
+    def last(self) -> journal_reader.RecordedPlanning | None:
         return self.plannings[-1] if self.plannings else None
 
     @property
@@ -94,7 +87,7 @@ class _Seen:
 
 
 def recover(
-    reader: JournalReader,
+    reader: journal_reader.JournalReader,
     rules: RoundRules,
     federation: str,
     *,
@@ -136,7 +129,11 @@ def recover(
 
 
 def _read_seen(
-    reader: JournalReader, rules: RoundRules, closed: int, tasks: list[OpenTask], given_up: list[UndoneRound]
+    reader: journal_reader.JournalReader,
+    rules: RoundRules,
+    closed: int,
+    tasks: list[journal_reader.OpenTask],
+    given_up: list[UndoneRound],
 ) -> _Seen:
     plannings = reader.plannings()
     examined = reader.updates(since=_since_attempt(tasks, plannings, rules))
@@ -158,7 +155,7 @@ def _read_seen(
 
 
 def _resumption(
-    reader: JournalReader, seen: _Seen, strikes: list[tuple[str, int, str]], fleet: Fleet
+    reader: journal_reader.JournalReader, seen: _Seen, strikes: list[tuple[str, int, str]], fleet: Fleet
 ) -> Resumption:
     return Resumption(
         seen.closed,
@@ -174,7 +171,7 @@ def _resumption(
     )
 
 
-def _name(reader: JournalReader, model_of: str | None) -> str | None:
+def _name(reader: journal_reader.JournalReader, model_of: str | None) -> str | None:
     """The run's name: that of its tasks and its model where the journal has another name, or none."""
     named, tasks = reader.run(), reader.tasks()
     if named is None and not tasks:
@@ -187,7 +184,7 @@ def _name(reader: JournalReader, model_of: str | None) -> str | None:
     return other
 
 
-def _record(closed: ClosedRound, lines: Mapping[int, RoundRecord]) -> RoundRecord:
+def _record(closed: journal_reader.ClosedRound, lines: Mapping[int, RoundRecord]) -> RoundRecord:
     """A round's record; the one in the history file where that in the journal cannot be read."""
     try:
         return RoundRecord.model_validate_json(closed.record)
@@ -196,13 +193,15 @@ def _record(closed: ClosedRound, lines: Mapping[int, RoundRecord]) -> RoundRecor
             raise ConfigError(
                 f"journal.sqlite: table 'rounds', row {closed.round}: the record cannot be read, and "
                 "history.jsonl does not have it either",
-                remedy=REMEDY,
+                remedy=journal_reader.REMEDY,
             ) from error
         log.warning("the journal's record of round %d cannot be read: history.jsonl has it", closed.round)
         return lines[closed.round]
 
 
-def _since_attempt(tasks: list[OpenTask], plannings: list[RecordedPlanning], rules: RoundRules) -> int:
+def _since_attempt(
+    tasks: list[journal_reader.OpenTask], plannings: list[journal_reader.RecordedPlanning], rules: RoundRules
+) -> int:
     """The first attempt whose updates may still wait to be aggregated."""
     if rules.buffering is not None:
         return min((attempt for _, attempt, _, _ in tasks), default=0)
@@ -245,7 +244,11 @@ def _phase(seen: _Seen, rules: RoundRules) -> Phase:
 
 
 def _participants(
-    tasks: list[OpenTask], seen: _Seen, rules: RoundRules, delivered: set[tuple[str, int]], now: float
+    tasks: list[journal_reader.OpenTask],
+    seen: _Seen,
+    rules: RoundRules,
+    delivered: set[tuple[str, int]],
+    now: float,
 ) -> Participants:
     """The devices with an open task, and those whose update waits to be aggregated.
 
@@ -301,7 +304,7 @@ def _since(seen: _Seen) -> dict[str, tuple[int, int]]:
     return {name: about for clients in later for name, about in clients.items()}
 
 
-def _fleet(reader: JournalReader, now: float) -> Fleet:
+def _fleet(reader: journal_reader.JournalReader, now: float) -> Fleet:
     """The known devices, all lost since `now` until they send a birth message."""
     return Fleet(
         {

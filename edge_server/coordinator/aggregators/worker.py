@@ -25,16 +25,8 @@ from edge_server.coordinator.validation.update import (
     examine_update,
 )
 from edge_server.coordinator.worker_processes import end_with_parent
+from edge_server.strategy.aggregation import partial_sums
 from edge_server.strategy.aggregation.array_stores import FileArrays, NewArrayStore
-from edge_server.strategy.aggregation.partial_sums import (
-    COARSE,
-    FINE,
-    WHOLE,
-    PartialSum,
-    RunningSum,
-    sum_clients,
-    without_arrays,
-)
 from edge_server.strategy.aggregation.transforms import TRANSFORMS, Transform
 from edge_server.strategy.aggregation.updates import ClientUpdate, SummedArrays
 from edge_server.strategy.components import make_component
@@ -71,7 +63,7 @@ def rest_of(source: ClientUpdate) -> Groups:
         group: arrays
         if isinstance(arrays, SummedArrays)
         else {name: np.array(arrays[name]) for name in arrays}
-        for group, arrays in without_arrays(source).groups.items()
+        for group, arrays in partial_sums.without_arrays(source).groups.items()
     }
 
 
@@ -90,7 +82,7 @@ class EarlySums:
         self._forget()
 
     def _forget(self) -> None:
-        self._sum: RunningSum | None = None
+        self._sum: partial_sums.RunningSum | None = None
         self._held: dict[str, ToAdd] = {}
         self._rests: dict[str, Groups] = {}
 
@@ -100,7 +92,7 @@ class EarlySums:
         if any(member.update.device in self._held for member in fresh):
             self._forget()
         if fresh:
-            self._sum = self._sum or RunningSum(self._transforms, self._channel_map)
+            self._sum = self._sum or partial_sums.RunningSum(self._transforms, self._channel_map)
             sources = [source_of(member, self._blobs, self.unpacked) for member in fresh]
             self._sum.add(sources, {member.update.device: member.weight for member in fresh})
             self._held |= {member.update.device: member for member in fresh}
@@ -177,11 +169,15 @@ class AggregatorSetup:
         """The decompressed updates, which all processes share."""
         return UnpackedCache(self.unpacked)
 
-    def read(self, name: str, members: dict[str, int]) -> PartialSum:
+    def read(self, name: str, members: dict[str, int]) -> partial_sums.PartialSum:
         """The sum that a process has written under this name."""
-        kinds = {key: (WHOLE, layout.shape) for key, layout in self.channel_map.parameters.items()}
+        kinds = {
+            key: (partial_sums.WHOLE, layout.shape) for key, layout in self.channel_map.parameters.items()
+        }
         paths = _paths(self.sums, name)
-        return PartialSum(members, {group: FileArrays.reopen(path, kinds) for group, path in paths.items()})
+        return partial_sums.PartialSum(
+            members, {group: FileArrays.reopen(path, kinds) for group, path in paths.items()}
+        )
 
     def remove_sums(self) -> None:
         """Delete all written sums; open ones can still be read."""
@@ -244,9 +240,11 @@ def add_members(members: list[ToAdd], name: str) -> dict[str, Groups]:
         return _setup.early_sums.take(lambda: next(stores))
     sources = [source_of(member, _setup.blobs, _setup.cache) for member in members]
     weights = {member.update.device: member.weight for member in members}
-    sum_clients(sources, weights, _setup.transforms, _setup.channel_map, keep=lambda: next(stores))
+    partial_sums.sum_clients(
+        sources, weights, _setup.transforms, _setup.channel_map, keep=lambda: next(stores)
+    )
     return {source.client: rest_of(source) for source in sources}
 
 
 def _paths(folder: Path, name: str) -> dict[str, Path]:
-    return {group: folder / f"{name}.{group}" for group in (COARSE, FINE)}
+    return {group: folder / f"{name}.{group}" for group in (partial_sums.COARSE, partial_sums.FINE)}

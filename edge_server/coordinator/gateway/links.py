@@ -9,18 +9,9 @@ from edge_client.transport.broker_link import BrokerAddress, Inbox, LinkEvent, T
 from edge_client.transport.mqtt_client import Link
 from edge_server.coordinator.publisher import MAX_STRANGERS, WINDOW_S, RateLimit
 from edge_server.transport.broker_connection import LONGEST_DELAY_S, BrokerConnection
-from schemas import messages
+from schemas import messages, topics
 from schemas.messages.remote import DiagnosticAnswer
 from schemas.tensors.chunks import CHUNK_SIZES, BlobRef, Chunk, chunk_header
-from schemas.topics import (
-    Channel,
-    SiteTopic,
-    StateTopic,
-    device_topic,
-    gateway_filters,
-    server_filters,
-    site_filters,
-)
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +54,7 @@ class LinkAbove:
             address,
             TaggedInbox(inbox, FromAbove),  # type: ignore[arg-type]
             client_id=f"{federation}-site-{site}",
-            filters=gateway_filters(federation, site),
+            filters=topics.gateway_filters(federation, site),
             will=self._will,
             first_session=session,
             longest_delay_s=LONGEST_DELAY_S,
@@ -72,16 +63,16 @@ class LinkAbove:
 
     def _will(self, session: int) -> tuple[str, bytes]:
         death = messages.SiteDeath(federation=self._federation, site=self._site, session=session)
-        return self._topic(Channel.BIRTH, ""), messages.encode_message(death)
+        return self._topic(topics.Channel.BIRTH, ""), messages.encode_message(death)
 
     def tell(self, message: messages.Message, device: str) -> None:
         """Publish in the name of a device, or of the site itself."""
         payload = messages.encode_message(message)
         self.sent += len(payload)
         retain = isinstance(message, RETAINED)
-        channel = Channel.BIRTH if retain else Channel.UP
+        channel = topics.Channel.BIRTH if retain else topics.Channel.UP
         if isinstance(message, DiagnosticAnswer):
-            channel = Channel.UP_FLEET
+            channel = topics.Channel.UP_FLEET
         qos = 0 if isinstance(message, messages.Telemetry) else 1
         self.link.publish(self._topic(channel, device), payload, retain=retain, qos=qos)
 
@@ -89,15 +80,17 @@ class LinkAbove:
         for index in range(first, min(first + count, ref.chunks)):
             self.sent += ref.chunk_size(index)
             read = partial(self._store.read_frame, ref, index)
-            self.link.send_chunk((device, ref.digest, index), self._topic(Channel.UP_BLOB, device), read)
+            self.link.send_chunk(
+                (device, ref.digest, index), self._topic(topics.Channel.UP_BLOB, device), read
+            )
 
     def pass_on(self, device: str, chunk: Chunk) -> None:
         self.sent += len(chunk.data)
-        topic = self._topic(Channel.UP_BLOB, device)
+        topic = self._topic(topics.Channel.UP_BLOB, device)
         self.link.send_chunk((device, chunk.prefix, chunk.index), topic, partial(_frame, chunk))
 
-    def _topic(self, channel: Channel, device: str) -> str:
-        return str(SiteTopic(self._federation, self._site, channel, device))
+    def _topic(self, channel: topics.Channel, device: str) -> str:
+        return str(topics.SiteTopic(self._federation, self._site, channel, device))
 
 
 def _frame(chunk: Chunk) -> bytes:
@@ -118,7 +111,7 @@ class LinkBelow:
             TaggedInbox(inbox, FromBelow),  # type: ignore[arg-type]
             federation=federation,
             role="server",
-            filters=(*server_filters(federation), *site_filters(federation)),
+            filters=(*topics.server_filters(federation), *topics.site_filters(federation)),
         )
         self.link = self.connection.link
         self.link.fit(CHUNK_SIZES[-1])
@@ -127,7 +120,9 @@ class LinkBelow:
 
     def announce(self, message: messages.Message) -> None:
         self._announced = message
-        self.link.publish(str(StateTopic(self._federation)), messages.encode_message(message), retain=True)
+        self.link.publish(
+            str(topics.StateTopic(self._federation)), messages.encode_message(message), retain=True
+        )
 
     def announce_again(self) -> None:
         """Publish the last announcement again, for a broker that has forgotten it."""
@@ -136,7 +131,11 @@ class LinkBelow:
 
     def tell(self, message: messages.Message, device: str, site: str = "") -> None:
         """Publish to a device, through the gateway of a site within this one if it has one."""
-        channel = Channel.DOWN_FLEET if isinstance(message, messages.DiagnosticRequest) else Channel.DOWN
+        channel = (
+            topics.Channel.DOWN_FLEET
+            if isinstance(message, messages.DiagnosticRequest)
+            else topics.Channel.DOWN
+        )
         self.link.publish(self._topic(channel, device, site), messages.encode_message(message))
 
     def tell_stranger(self, message: messages.Message, device: str, now: float) -> None:
@@ -146,8 +145,8 @@ class LinkBelow:
 
     def send_chunk(self, ref: BlobRef, index: int, device: str, site: str = "") -> None:
         read = partial(self._store.read_frame, ref, index)
-        topic = self._topic(Channel.DOWN_BLOB, device, site)
+        topic = self._topic(topics.Channel.DOWN_BLOB, device, site)
         self.link.send_chunk((device, ref.digest, index), topic, read)
 
-    def _topic(self, channel: Channel, device: str, site: str) -> str:
-        return str(device_topic(self._federation, device, channel, site))
+    def _topic(self, channel: topics.Channel, device: str, site: str) -> str:
+        return str(topics.device_topic(self._federation, device, channel, site))

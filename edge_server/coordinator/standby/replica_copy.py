@@ -8,15 +8,8 @@ from pathlib import Path, PurePosixPath
 
 from edge_client.storage.atomic_files import put_in_place, sync, write_synced
 from edge_client.storage.blob_store import BlobStore
+from edge_server.coordinator.standby import replica_source
 from edge_server.coordinator.standby.following import Entry
-from edge_server.coordinator.standby.replica_source import (
-    COPIED,
-    FOLDER,
-    FOLLOWED,
-    JOURNAL,
-    SUFFIXES,
-    link_or_copy,
-)
 from edge_server.storage.sqlite_file import only_rows, repeat
 from schemas.errors import ConfigError, PeerError
 from schemas.tensors.chunks import BlobRef
@@ -30,8 +23,8 @@ class RunCopy:
     def __init__(self, run: Path) -> None:
         self._run = run
         self._connection: sqlite3.Connection | None = None
-        shutil.rmtree(run / FOLDER, ignore_errors=True)
-        self.store = BlobStore(run / FOLDER)
+        shutil.rmtree(run / replica_source.FOLDER, ignore_errors=True)
+        self.store = BlobStore(run / replica_source.FOLDER)
 
     def apply(self, entry: Entry) -> None:
         """Make the copy what the followed folder was after this entry; its blobs are in the store."""
@@ -40,8 +33,8 @@ class RunCopy:
         for name, ref in entry.files.items():
             self._place(ref, self._path(name))
         if entry.journal is not None:
-            self._place(entry.journal, self._run / JOURNAL)
-            self._connection = sqlite3.connect(self._run / JOURNAL)
+            self._place(entry.journal, self._run / replica_source.JOURNAL)
+            self._connection = sqlite3.connect(self._run / replica_source.JOURNAL)
             self._connection.execute("PRAGMA synchronous=FULL")
             only_rows(self._connection)
         if entry.changes:
@@ -55,8 +48,8 @@ class RunCopy:
     def become_a_run(self) -> None:
         """No more entries: a server may serve the folder."""
         self._close()
-        shutil.rmtree(self._run / FOLDER, ignore_errors=True)
-        (self._run / COPIED).rename(self._run / FOLLOWED)
+        shutil.rmtree(self._run / replica_source.FOLDER, ignore_errors=True)
+        (self._run / replica_source.COPIED).rename(self._run / replica_source.FOLLOWED)
         sync(self._run)
 
     def _clear(self) -> None:
@@ -65,7 +58,9 @@ class RunCopy:
         for name in FOLDERS:
             shutil.rmtree(self._run / name, ignore_errors=True)
         for path in self._run.iterdir():
-            if path.name.startswith(JOURNAL) or (path.suffix in SUFFIXES and path.name != COPIED):
+            if path.name.startswith(replica_source.JOURNAL) or (
+                path.suffix in replica_source.SUFFIXES and path.name != replica_source.COPIED
+            ):
                 path.unlink()
         for name in (*FOLDERS, "onnx"):
             (self._run / name).mkdir(exist_ok=True)
@@ -74,14 +69,19 @@ class RunCopy:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f".{path.name}.part")
         aside.unlink(missing_ok=True)
-        link_or_copy(self.store.blob_path(ref.digest), aside)
+        replica_source.link_or_copy(self.store.blob_path(ref.digest), aside)
         put_in_place(aside, path)
 
     def _path(self, name: str) -> Path:
         """The path of a file of the copy; raises `PeerError` for one outside of it."""
         parts = PurePosixPath(name).parts
         inside = len(parts) == 1 or (parts and parts[0] in FOLDERS)
-        if not inside or ".." in parts or name.startswith("/") or parts[-1] in (COPIED, "signing.key"):
+        if (
+            not inside
+            or ".." in parts
+            or name.startswith("/")
+            or parts[-1] in (replica_source.COPIED, "signing.key")
+        ):
             raise PeerError(f"no file of a run folder: {name[:100]!r}")
         return self._run / name
 
@@ -93,20 +93,20 @@ class RunCopy:
 
 def mark_as_copy(run: Path, federation: str) -> None:
     """Make the folder that of a standby; raises `ConfigError` if it holds a run of its own."""
-    holds_run = (run / JOURNAL).exists() or (run / "history.jsonl").exists()
+    holds_run = (run / replica_source.JOURNAL).exists() or (run / "history.jsonl").exists()
     if holds_run and not is_copy(run):
         raise ConfigError(f"{run} holds a run of its own", remedy="name another folder for the copy")
     run.mkdir(parents=True, exist_ok=True)
-    write_synced(run / COPIED, json.dumps({"of": federation}).encode())
+    write_synced(run / replica_source.COPIED, json.dumps({"of": federation}).encode())
 
 
 def was_copy(run: Path) -> bool:
     """Whether a standby has taken over in this folder."""
-    return (run / FOLLOWED).is_file() and not is_copy(run)
+    return (run / replica_source.FOLLOWED).is_file() and not is_copy(run)
 
 
 def is_copy(run: Path) -> bool:
     """Whether the folder is that of a standby which has not taken over."""
     with contextlib.suppress(OSError):
-        return (run / COPIED).is_file()
+        return (run / replica_source.COPIED).is_file()
     return False

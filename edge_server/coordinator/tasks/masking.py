@@ -14,12 +14,7 @@ from edge_server.config.privacy import PrivacySettings
 from edge_server.coordinator.tasks.task import TaskPlan
 from edge_server.coordinator.validation.data_statistics import answer_shapes
 from edge_server.rounds.fleet import Device
-from edge_server.security.secure_aggregation.protocol import (
-    COHORT,
-    OpenedSecrets,
-    mean_over_survivors,
-    unmasked_sum,
-)
+from edge_server.security.secure_aggregation import protocol
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.groups.feature_sums import HeadRule
 from edge_server.strategy.groups.rule import GroupRule
@@ -87,7 +82,10 @@ def statistics_map(request: StatisticsRequest, model: ModelSpec) -> ChannelMap:
 
 
 def sum_masked_answers(
-    updates: Sequence[ClientUpdate], opened: OpenedSecrets, request: StatisticsRequest, model: ModelSpec
+    updates: Sequence[ClientUpdate],
+    opened: protocol.OpenedSecrets,
+    request: StatisticsRequest,
+    model: ModelSpec,
 ) -> ClientUpdate:
     """The answer of all survivors to a request for statistics."""
     total = sum_masked_updates(updates, opened, statistics_map(request, model))
@@ -111,7 +109,7 @@ def figures_map(model: ModelSpec, channel_map: ChannelMap, *, by_class: bool) ->
 
 
 def sum_masked_figures(
-    updates: Sequence[ClientUpdate], opened: OpenedSecrets, model: ModelSpec, figures: ChannelMap
+    updates: Sequence[ClientUpdate], opened: protocol.OpenedSecrets, model: ModelSpec, figures: ChannelMap
 ) -> ClientUpdate:
     """What all survivors have measured, as metrics."""
     total = sum_masked_updates(updates, opened, figures)
@@ -134,7 +132,10 @@ def _rule_of_sums(rules: Sequence[GroupRule]) -> GroupRule:
 
 
 def sum_masked_sums(
-    updates: Sequence[ClientUpdate], opened: OpenedSecrets, rules: Sequence[GroupRule], numbers: ChannelMap
+    updates: Sequence[ClientUpdate],
+    opened: protocol.OpenedSecrets,
+    rules: Sequence[GroupRule],
+    numbers: ChannelMap,
 ) -> ClientUpdate:
     """The sums of features of all survivors, which have one sub-model."""
     total = sum_masked_updates(updates, opened, numbers)
@@ -150,26 +151,29 @@ def with_local_examples(plans: Mapping[str, TaskPlan], devices: Sequence[Device]
 
 
 def sum_masked_updates(
-    updates: Sequence[ClientUpdate], opened: OpenedSecrets, channel_map: ChannelMap
+    updates: Sequence[ClientUpdate], opened: protocol.OpenedSecrets, channel_map: ChannelMap
 ) -> ClientUpdate:
     """The mean over all holders as one update of the full model; zero where nothing is unmasked."""
     labels = masked_figures.checked_labels(opened.terms, channel_map)
     totals = {
-        index: unmasked_sum(opened, index, _vectors(updates, opened, index)) for index in opened.segments
+        index: protocol.unmasked_sum(opened, index, _vectors(updates, opened, index))
+        for index in opened.segments
     }
-    mean, weight = mean_over_survivors(opened, totals, labels)
-    return ClientUpdate(COHORT, SubModelSpec(), {"model": mean}, weight)
+    mean, weight = protocol.mean_over_survivors(opened, totals, labels)
+    return ClientUpdate(protocol.COHORT, SubModelSpec(), {"model": mean}, weight)
 
 
 def cohort_update(total: ClientUpdate, blob: BlobRef, sample: Update) -> Update:
     """The sum as the message of a device named `COHORT`, for the journal; `sample` is any summed update."""
     about = {"examples": total.examples, "epochs": sample.metrics.epochs, "steps": 0, **total.metrics}
     metrics = TrainingMetrics.model_validate(about)
-    changed = {"device": COHORT, "blob": blob, "spec": total.spec, "metrics": metrics}
+    changed = {"device": protocol.COHORT, "blob": blob, "spec": total.spec, "metrics": metrics}
     return sample.model_copy(update=changed)
 
 
-def _vectors(updates: Sequence[ClientUpdate], opened: OpenedSecrets, segment: int) -> Iterator[masks.Ring]:
+def _vectors(
+    updates: Sequence[ClientUpdate], opened: protocol.OpenedSecrets, segment: int
+) -> Iterator[masks.Ring]:
     """The masked vectors of the segment's surviving holders."""
     holders = opened.terms.segments[segment].holders
     for update in updates:

@@ -15,17 +15,10 @@ import numpy as np
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.validation import contents, norms, round_review
 from edge_server.rounds.events import CheckSum, SumChecked
+from edge_server.strategy.aggregation import partial_sums
 from edge_server.strategy.aggregation.accumulator import FINE as UNIT
 from edge_server.strategy.aggregation.accumulator import join_sums
 from edge_server.strategy.aggregation.blocks import row_blocks
-from edge_server.strategy.aggregation.partial_sums import (
-    COARSE,
-    FINE,
-    PartialSum,
-    check_sum,
-    most_sum_bytes,
-    read_sum,
-)
 from edge_server.strategy.aggregation.updates import is_statistic
 from schemas.errors import PeerError
 from schemas.messages import SiteSum, Update
@@ -58,7 +51,7 @@ class SumChecker:
             return SumChecked(command.site, command.ref.digest, damaged, damaged=True)
         try:
             groups = self._groups(self._store.blob_path(command.ref.digest))
-            check_sum(groups, self._channel_map)
+            partial_sums.check_sum(groups, self._channel_map)
             check_receipts(groups, self._channel_map, weights, updates)
             if self._canary is not None:
                 params, number = self._current()
@@ -68,10 +61,10 @@ class SumChecker:
             return SumChecked(command.site, command.ref.digest, str(error)[:500])
         return SumChecked(command.site, command.ref.digest)
 
-    def open_sums(self, sums: Mapping[str, SiteSum]) -> list[PartialSum]:
+    def open_sums(self, sums: Mapping[str, SiteSum]) -> list[partial_sums.PartialSum]:
         """The checked sums of a round, by site, read in blocks."""
         return [
-            PartialSum(found.members, self._groups(self._store.blob_path(found.blob.digest)))
+            partial_sums.PartialSum(found.members, self._groups(self._store.blob_path(found.blob.digest)))
             for found in sums.values()
             if found.blob is not None
         ]
@@ -82,7 +75,9 @@ class SumChecker:
 
 def open_sum(path: Path, unpacked: contents.UnpackedCache, channel_map: ChannelMap) -> Groups:
     """The groups of a sum's file; raises `PeerError` if it is none."""
-    return read_sum(unpacked.unpacked_path(path, limit=most_sum_bytes(channel_map)), channel_map)
+    return partial_sums.read_sum(
+        unpacked.unpacked_path(path, limit=partial_sums.most_sum_bytes(channel_map)), channel_map
+    )
 
 
 def check_receipts(
@@ -95,7 +90,12 @@ def check_receipts(
         kind = norms.STATISTICS if is_statistic(name) else norms.MODEL
         most = _largest(f"{kind}{norms.PEAK}", weights, updates)
         for start, stop in row_blocks(layout.shape):
-            rows = join_sums(*(rows_of(groups[group], name, start, stop) for group in (COARSE, FINE)))
+            rows = join_sums(
+                *(
+                    rows_of(groups[group], name, start, stop)
+                    for group in (partial_sums.COARSE, partial_sums.FINE)
+                )
+            )
             if rows.size and float(np.abs(rows).max()) > most:
                 raise PeerError(f"'{name}' of the sum exceeds what its members' receipts allow")
             squares[kind] += float(np.square(rows).sum())
@@ -116,6 +116,9 @@ def mean_of(groups: Groups, weight: int, params: Arrays) -> dict[str, AnyArray]:
     """What a sum with this total weight moves in the model, by parameter; fewer holders count as less."""
     moved = {}
     for name in params:
-        rows = (rows_of(groups[group], name, 0, len(np.atleast_1d(params[name]))) for group in (COARSE, FINE))
+        rows = (
+            rows_of(groups[group], name, 0, len(np.atleast_1d(params[name])))
+            for group in (partial_sums.COARSE, partial_sums.FINE)
+        )
         moved[name] = (join_sums(*rows) / weight).reshape(params[name].shape).astype(params[name].dtype)
     return moved

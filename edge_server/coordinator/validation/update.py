@@ -13,13 +13,7 @@ from edge_client.compression import decoding, quantization, zstd
 from edge_client.compression.chain import Chain, make_chain
 from edge_client.compression.sparse import Sparse, check_sparse, column_type
 from edge_client.pruning.slicing import expected_shapes
-from edge_server.coordinator.validation import contents, data_statistics
-from edge_server.coordinator.validation.consistency import (
-    Magnitudes,
-    check_training,
-    out_of_bounds,
-    wrong_shape,
-)
+from edge_server.coordinator.validation import consistency, contents, data_statistics
 from edge_server.security.secure_aggregation.validation import examine_masked
 from edge_server.strategy.aggregation.updates import ClientUpdate, SummedArrays
 from edge_server.strategy.groups.rule import GroupRule
@@ -42,7 +36,7 @@ class Examination:
     reason: Reason | None = None
     detail: str = ""
     groups: Groups = field(default_factory=dict)
-    sizes: Magnitudes = field(default_factory=dict)
+    sizes: consistency.Magnitudes = field(default_factory=dict)
 
     @property
     def is_opened(self) -> bool:
@@ -69,7 +63,7 @@ def examine_update(
     masked update must have. A compressed update is left decompressed in `unpacked`.
     """
     try:
-        check_training(update, task)
+        consistency.check_training(update, task)
         if task.masking is not None:
             examine_masked(update, FileGroups(path), task, segments)
             return Examination()
@@ -132,9 +126,9 @@ def examine_site_update(
     if receipt.reason is not None:
         return Examination(receipt.reason, receipt.detail or f"refused at {receipt.site}")
     try:
-        check_training(update, task)
+        consistency.check_training(update, task)
         if task.masking is not None or task.statistics is not None:
-            raise wrong_shape("answers to this task are not summed at sites")
+            raise consistency.wrong_shape("answers to this task are not summed at sites")
         groups = _with_model(FileGroups(path) if path is not None else {})
         sizes = contents.examine_receipt(update, receipt, groups, task, channel_map, rules)
         return Examination(groups=groups, sizes=sizes)
@@ -202,7 +196,7 @@ def check_encoding(groups: Groups, chain: Chain, task: TrainTask | None = None) 
     wanted = dict.fromkeys(chain.parts, coded) if coded else {}
     found = {part: set(groups[part]) for part in decoding.PARTS if part in groups}
     if found != wanted:
-        raise wrong_shape(
+        raise consistency.wrong_shape(
             f"expected the parts {sorted(wanted)}, got {sorted(found)} or others of their arrays"
         )
     for name in sorted(coded):
@@ -225,7 +219,7 @@ def _check_factors(groups: Groups, chain: Chain, task: TrainTask | None) -> None
     whole, own = groups.get(decoding.MODEL, {}), {decoding.MODEL, *chain.of_factors.parts}
     stray = [name for side in sides for name in side if name not in own]
     if left.keys() != right.keys() or not left.keys() <= wanted or whole.keys() & wanted or stray:
-        raise wrong_shape(
+        raise consistency.wrong_shape(
             f"expected factors of {sorted(wanted)[:3]} alone, got {sorted({*left, *right})[:3]}"
         )
     for side in sides:
@@ -235,9 +229,9 @@ def _check_factors(groups: Groups, chain: Chain, task: TrainTask | None) -> None
     for name in left:
         terms, columns = (decoding.Decoded(side).kind(name)[1] for side in sides)
         if len(terms) != 2 or not 2 <= len(columns) <= MAX_AXES or terms[0] != columns[0]:
-            raise wrong_shape(f"'{name}' has factors of the shapes {terms} and {columns}")
+            raise consistency.wrong_shape(f"'{name}' has factors of the shapes {terms} and {columns}")
         if not 1 <= terms[0] <= most:
-            raise wrong_shape(f"'{name}' has rank {terms[0]}, at most {most} was asked for")
+            raise consistency.wrong_shape(f"'{name}' has rank {terms[0]}, at most {most} was asked for")
 
 
 def _shape(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]:
@@ -251,7 +245,7 @@ def _shape(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]:
     coded = decoding.is_coded(shape) and chain.number is not None
     expected = chain.number.dtype if coded and chain.number is not None else decoding.FLOAT
     if dtype != expected:
-        raise wrong_shape(f"'{name}': expected {expected}, got {dtype}")
+        raise consistency.wrong_shape(f"'{name}': expected {expected}, got {dtype}")
     return shape
 
 
@@ -260,7 +254,9 @@ def _shape_of_digits(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]
     _check_axes(groups, decoding.DIGITS, name)
     levels, shape = decoding.digits_of(groups[decoding.DIGITS][name])
     if levels != chain.digits or not decoding.is_coded(shape):
-        raise wrong_shape(f"'{name}' has codes of {levels} levels and of the shape {shape} in shared bytes")
+        raise consistency.wrong_shape(
+            f"'{name}' has codes of {levels} levels and of the shape {shape} in shared bytes"
+        )
     held = (quantization.BYTE, (shape[0], quantization.row_bytes(math.prod(shape[1:]), levels)))
     _expect(name, kind_of(groups[decoding.MODEL], name), held)
     return shape
@@ -269,7 +265,7 @@ def _shape_of_digits(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]
 def _check_axes(groups: Groups, part: str, name: str) -> None:
     dtype, axes = kind_of(groups[part], name)
     if dtype != decoding.SHAPE_TYPE or len(axes) != 1 or not 0 < axes[0] <= MAX_AXES:
-        raise wrong_shape(f"'{name}' has no shape, but {dtype} {axes}")
+        raise consistency.wrong_shape(f"'{name}' has no shape, but {dtype} {axes}")
 
 
 def _check_sparse(groups: Groups, name: str, shape: tuple[int, ...], chain: Chain) -> None:
@@ -280,7 +276,7 @@ def _check_sparse(groups: Groups, name: str, shape: tuple[int, ...], chain: Chai
         chain.sparsifier.count(math.prod(shape)),
     )
     if count > most:
-        raise wrong_shape(f"'{name}' has {count} numbers, at most {most} are chosen")
+        raise consistency.wrong_shape(f"'{name}' has {count} numbers, at most {most} are chosen")
     _expect(name, kind_of(groups[decoding.MODEL], name), (kind_of(groups[decoding.MODEL], name)[0], (count,)))
     _expect(name, kind_of(groups[decoding.COUNTED], name), (decoding.COUNT_TYPE, (shape[0],)))
     _expect(name, kind_of(groups[decoding.COLUMNS], name), (column_type(shape), (count,)))
@@ -301,9 +297,11 @@ def _check_codes(groups: Groups, name: str, levels: int, bounds: tuple[int, int]
     for start, stop in blocks(kind_of(groups[decoding.MODEL], name)):
         codes = rows_of(groups[decoding.MODEL], name, start, stop)
         if codes.size and (int(codes.max()) > most or int(codes.min()) < least):
-            raise out_of_bounds(f"'{name}' has codes beyond {levels}")
+            raise consistency.out_of_bounds(f"'{name}' has codes beyond {levels}")
 
 
 def _expect(name: str, found: Kind, expected: Kind) -> None:
     if found != expected:
-        raise wrong_shape(f"'{name}': expected {expected[0]} {expected[1]}, got {found[0]} {found[1]}")
+        raise consistency.wrong_shape(
+            f"'{name}': expected {expected[0]} {expected[1]}, got {found[0]} {found[1]}"
+        )

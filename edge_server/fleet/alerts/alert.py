@@ -8,15 +8,7 @@ from urllib.parse import quote
 
 from pydantic import Field
 
-from edge_server.fleet.settings.alert_kinds import (
-    RULE_KINDS,
-    Finding,
-    Incident,
-    IncidentKind,
-    Rule,
-    Severity,
-    Subject,
-)
+from edge_server.fleet.settings import alert_kinds
 from edge_server.storage.inventory.records import InventoryDevice
 from schemas.base import Frozen
 from schemas.selectors import parse_where
@@ -28,36 +20,42 @@ from schemas.selectors import parse_where
 class Facts:
     """Everything at one moment. In the `unheard` federations nobody knows which devices are silent."""
 
-    subjects: tuple[Subject, ...] = ()
+    subjects: tuple[alert_kinds.Subject, ...] = ()
     unheard: frozenset[str] = frozenset()
 
 
 def gather(
     devices: Iterable[InventoryDevice],
-    incidents: Iterable[Incident],
+    incidents: Iterable[alert_kinds.Incident],
     *,
     unheard: frozenset[str] = frozenset(),
 ) -> Facts:
     """The facts by subject; revoked devices, and incidents of unknown ones, are left out."""
-    of_devices: dict[tuple[str, str], list[Incident]] = defaultdict(list)
-    others: dict[tuple[str, str, str], list[Incident]] = defaultdict(list)
+    of_devices: dict[tuple[str, str], list[alert_kinds.Incident]] = defaultdict(list)
+    others: dict[tuple[str, str, str], list[alert_kinds.Incident]] = defaultdict(list)
     for incident in incidents:
-        if incident.kind in (IncidentKind.REFUSAL, IncidentKind.TRIAL):
+        if incident.kind in (alert_kinds.IncidentKind.REFUSAL, alert_kinds.IncidentKind.TRIAL):
             of_devices[incident.federation, incident.subject].append(incident)
         else:
-            kind = "run" if incident.kind is IncidentKind.ROUND else "job"
+            kind = "run" if incident.kind is alert_kinds.IncidentKind.ROUND else "job"
             others[kind, incident.federation, incident.subject].append(incident)
     boards = tuple(_of_device(device, of_devices) for device in devices if device.revoked_at is None)
     rest = tuple(
-        Subject(kind, federation, name, {"federation": federation, kind: name}, incidents=tuple(found))
+        alert_kinds.Subject(
+            kind, federation, name, {"federation": federation, kind: name}, incidents=tuple(found)
+        )
         for (kind, federation, name), found in others.items()
     )
     return Facts((*boards, *rest), unheard)
 
 
-def _of_device(device: InventoryDevice, found: Mapping[tuple[str, str], list[Incident]]) -> Subject:
+def _of_device(
+    device: InventoryDevice, found: Mapping[tuple[str, str], list[alert_kinds.Incident]]
+) -> alert_kinds.Subject:
     incidents = tuple(found.get((device.federation, device.device), ()))
-    return Subject("device", device.federation, device.device, device.selectable, device, incidents)
+    return alert_kinds.Subject(
+        "device", device.federation, device.device, device.selectable, device, incidents
+    )
 
 
 Key = tuple[str, str, str, str]
@@ -68,21 +66,21 @@ Key = tuple[str, str, str, str]
 class Evaluation:
     """What the rules found; alerts of a rule and federation in `unknown` stay as they are."""
 
-    findings: Mapping[Key, tuple[Finding, Subject]]
+    findings: Mapping[Key, tuple[alert_kinds.Finding, alert_kinds.Subject]]
     unknown: frozenset[tuple[str, str]] = frozenset()
 
 
-def evaluate(rules: tuple[Rule, ...], facts: Facts, now: float) -> Evaluation:
+def evaluate(rules: tuple[alert_kinds.Rule, ...], facts: Facts, now: float) -> Evaluation:
     """Evaluate every rule for every subject that it chooses."""
     unknown = frozenset(
         (rule.name, federation)
         for rule in rules
-        if RULE_KINDS[rule.when].of_presence
+        if alert_kinds.RULE_KINDS[rule.when].of_presence
         for federation in facts.unheard
     )
     findings = {}
     for rule in rules:
-        find = RULE_KINDS[rule.when].find
+        find = alert_kinds.RULE_KINDS[rule.when].find
         for subject in facts.subjects:
             if (rule.name, subject.federation) in unknown:
                 continue
@@ -122,7 +120,7 @@ class Alert(Frozen):
     """
 
     rule: str
-    severity: Severity
+    severity: alert_kinds.Severity
     subject: AlertSubject
     text: str
     remedy: str
@@ -192,7 +190,7 @@ class Notification(Frozen):
 
     receiver: str
     rule: str
-    severity: Severity
+    severity: alert_kinds.Severity
     at: float
     firing: tuple[Alert, ...] = ()
     resolved: tuple[Alert, ...] = ()

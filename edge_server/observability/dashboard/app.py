@@ -15,18 +15,11 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from edge_server.config.measures import parse_digits
-from edge_server.observability.dashboard import fleet_view, rollout_view, run_reader
+from edge_server.observability.dashboard import fleet_view, model_view, rollout_view, run_reader
 from edge_server.observability.dashboard.access import Access, AccessGuard
 from edge_server.observability.dashboard.answers import error_of, json_answer, on_http_error
 from edge_server.observability.dashboard.events import events_value
 from edge_server.observability.dashboard.feed import EventStream, EventWriter, Feed
-from edge_server.observability.dashboard.model_view import (
-    MAX_IMAGES,
-    GradCamRequests,
-    channel_value,
-    model_value,
-    why_not,
-)
 from edge_server.observability.device_totals import read_lineage
 from edge_server.rounds.event_entry import EventKind
 from edge_server.storage.journal_reader import JournalReader
@@ -76,7 +69,7 @@ def make_app(feed: Feed, access: Access, *, more: Sequence[BaseRoute] = ()) -> A
 class Pages:
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._grad_cam, self._writer = GradCamRequests(feed.path), EventWriter(feed)
+        self._grad_cam, self._writer = model_view.GradCamRequests(feed.path), EventWriter(feed)
         self._streams = 0
 
     async def page(self, request: Request) -> Response:
@@ -114,21 +107,25 @@ class Pages:
         records: Sequence[DeviceRecord] = facts.summary.devices if facts.summary else ()
         if snapshot is not None and snapshot.summary is None:
             records = tuple(snapshot.delivered.values())
-        return json_answer(model_value(observations, records, gradcam_why_not=why_not(facts)))
+        return json_answer(
+            model_view.model_value(observations, records, gradcam_why_not=model_view.why_not(facts))
+        )
 
     async def channel(self, request: Request) -> Response:
         group, index = request.path_params["group"], request.path_params["index"]
         observations = await self._feed.journal(JournalReader.observations) or []
-        value = channel_value(observations, group, index)
+        value = model_view.channel_value(observations, group, index)
         return error_of(404, "no round has scored such a channel") if value is None else json_answer(value)
 
     async def gradcam(self, request: Request) -> Response:
         tier, count = number_in(request, "tier", 0), number_in(request, "count", 8)
-        if tier is None or count is None or not 1 <= count <= MAX_IMAGES:
-            return error_of(400, f"tier must be a number (0: the global model) and count 1 to {MAX_IMAGES}")
+        if tier is None or count is None or not 1 <= count <= model_view.MAX_IMAGES:
+            return error_of(
+                400, f"tier must be a number (0: the global model) and count 1 to {model_view.MAX_IMAGES}"
+            )
         facts, _ = await self._feed.facts()
         version = run_reader.newest_version(RunFolder(self._feed.path))
-        reason = "there is no model yet" if version is None else why_not(facts)
+        reason = "there is no model yet" if version is None else model_view.why_not(facts)
         if version is None or reason:
             return error_of(503, reason)
         return json_answer(await self._grad_cam.images(version.name, tier, count))

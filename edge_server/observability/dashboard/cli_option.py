@@ -10,11 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.options import Option, OptionalAddress
-from edge_server.observability.dashboard.bind_address import (
-    DEFAULT_ADDRESS,
-    TOKEN_VARIABLE,
-    parse_bind_address,
-)
+from edge_server.observability.dashboard import bind_address
 
 if TYPE_CHECKING:
     from edge_server.observability.snapshot import Watcher
@@ -23,7 +19,7 @@ if TYPE_CHECKING:
 DASHBOARD_TOKEN = Option(
     "--dashboard-token",
     help="token that the dashboard asks for, required if other machines can reach it (or "
-    f"{TOKEN_VARIABLE} in the environment); open it once as http://HOST:PORT/?token=TOKEN",
+    f"{bind_address.TOKEN_VARIABLE} in the environment); open it once as http://HOST:PORT/?token=TOKEN",
     metavar="TOKEN",
 )
 DASHBOARD = (
@@ -32,7 +28,9 @@ DASHBOARD = (
         help="show the run in the browser (default: 127.0.0.1:8265, or a free port if that is taken; "
         "port 0: any free port)",
         metavar="HOST:PORT",
-        action=partial(OptionalAddress, read=parse_bind_address, const=DEFAULT_ADDRESS),
+        action=partial(
+            OptionalAddress, read=bind_address.parse_bind_address, const=bind_address.DEFAULT_ADDRESS
+        ),
     ),
     DASHBOARD_TOKEN,
 )
@@ -56,7 +54,7 @@ def dashboard_watcher(args: argparse.Namespace, out: Path) -> "Iterator[Watcher]
 
 
 def token_of(args: argparse.Namespace) -> str | None:
-    return args.dashboard_token or os.environ.get(TOKEN_VARIABLE) or None
+    return args.dashboard_token or os.environ.get(bind_address.TOKEN_VARIABLE) or None
 
 
 def print_address(url: str, output_format: str) -> None:

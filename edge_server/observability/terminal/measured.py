@@ -13,14 +13,7 @@ from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.words import METRICS
 from edge_server.config.units import UNKNOWN, clean, count_text, figure_text
 from edge_server.observability.data_statistics import FEATURE_COLUMNS, LABEL_COLUMNS, as_json, as_texts
-from edge_server.observability.report.figure_tables import (
-    MIN_DEVICES,
-    ClassFigure,
-    class_figures,
-    over_devices,
-    sum_by_class,
-    wilson,
-)
+from edge_server.observability.report import figure_tables
 from edge_server.observability.terminal.tables import add_numbers, plain_table
 from edge_server.storage.records import DataStatistics, MeasuredDevice, RoundRecord
 
@@ -64,7 +57,7 @@ class Row:
     examples: int
     metrics: Mapping[str, float]
     interval: tuple[float, float] | None
-    by_class: Mapping[str, ClassFigure] = field(default_factory=dict)
+    by_class: Mapping[str, figure_tables.ClassFigure] = field(default_factory=dict)
 
 
 def print_measured(folder: Path, output_format: str) -> int:
@@ -101,7 +94,14 @@ def _row(name: str, devices: Sequence[MeasuredDevice]) -> Row:
     lead = next(iter(metrics), None)
     interval = None if lead is None else _interval(METRICS[lead], metrics[lead], devices)
     count = sum(device.devices for device in devices)
-    return Row(name, count, examples, metrics, interval, class_figures(sum_by_class(devices)))
+    return Row(
+        name,
+        count,
+        examples,
+        metrics,
+        interval,
+        figure_tables.class_figures(figure_tables.sum_by_class(devices)),
+    )
 
 
 def _pool_metric(metric: Metric, devices: Sequence[MeasuredDevice]) -> float | None:
@@ -111,12 +111,12 @@ def _pool_metric(metric: Metric, devices: Sequence[MeasuredDevice]) -> float | N
 
 
 def _interval(metric: Metric, value: float, devices: Sequence[MeasuredDevice]) -> tuple[float, float] | None:
-    if len(devices) < MIN_DEVICES:
+    if len(devices) < figure_tables.MIN_DEVICES:
         total = sum(device.examples for device in devices)
-        return wilson(value, total) if metric.name in PROPORTIONS else None
+        return figure_tables.wilson(value, total) if metric.name in PROPORTIONS else None
     known = [device for device in devices if metric.name in device.metrics]
     values = [device.metrics[metric.name] for device in known]
-    return over_devices(values, [device.examples for device in known], power=metric.power)
+    return figure_tables.over_devices(values, [device.examples for device in known], power=metric.power)
 
 
 def _print_table(rows: Sequence[Row]) -> None:

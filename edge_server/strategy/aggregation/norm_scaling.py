@@ -11,19 +11,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_server.strategy.aggregation import updates
 from edge_server.strategy.aggregation.deltas import DeltaRows, Deltas, as_deltas
-from edge_server.strategy.aggregation.updates import (
-    GlobalUpdate,
-    TransformContext,
-    TransformTraits,
-    to_global,
-)
 from schemas.tensors.arrays import Arrays, kind_of
 
 Norms = Mapping[str, float]
 
 
-@TransformTraits(scales=True)
+@updates.TransformTraits(scales=True)
 @dataclass(frozen=True)
 class ScaleToMeanNorm:
     """Multiply each weight matrix or kernel of a client's model by the clients' mean norm over its own.
@@ -39,24 +34,28 @@ class ScaleToMeanNorm:
         if not 0 < self.percentile <= 1:
             raise ValueError("percentile must be above 0 and at most 1")
 
-    def __call__(self, update: GlobalUpdate, around: TransformContext) -> GlobalUpdate:
+    def __call__(
+        self, update: updates.GlobalUpdate, around: updates.TransformContext
+    ) -> updates.GlobalUpdate:
         own, mean = self._norms(update, around.params), self._mean_norms(around)
         factors = {name: mean[name] / norm for name, norm in own.items() if norm > 0 and mean.get(name)}
         delta = ScaledModelDeltas(around.params, as_deltas(update.delta, around.channel_map), factors)
         return replace(update, delta=delta)
 
-    def _mean_norms(self, around: TransformContext) -> Norms:
+    def _mean_norms(self, around: updates.TransformContext) -> Norms:
         """The mean norm over the round's clients that hold the parameter."""
         known = _MEANS.setdefault(around, {})
         if self.percentile not in known:
             sums: dict[str, list[float]] = {}
             for source in around.sources:
-                for name, norm in self._norms(to_global(source, around.channel_map), around.params).items():
+                for name, norm in self._norms(
+                    updates.to_global(source, around.channel_map), around.params
+                ).items():
                     sums.setdefault(name, []).append(norm)
             known[self.percentile] = {name: float(np.mean(norms)) for name, norms in sums.items()}
         return known[self.percentile]
 
-    def _norms(self, update: GlobalUpdate, params: Arrays) -> Norms:
+    def _norms(self, update: updates.GlobalUpdate, params: Arrays) -> Norms:
         """The norm of every weight matrix and kernel that the client holds."""
         norms = {}
         for name in update.source.groups["model"]:
@@ -67,7 +66,7 @@ class ScaleToMeanNorm:
         return norms
 
 
-_MEANS: WeakKeyDictionary[TransformContext, dict[float, Norms]] = WeakKeyDictionary()
+_MEANS: WeakKeyDictionary[updates.TransformContext, dict[float, Norms]] = WeakKeyDictionary()
 
 
 class ScaledModelDeltas(Deltas):

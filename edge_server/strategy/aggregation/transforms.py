@@ -12,16 +12,7 @@ from edge_client.pruning.channel_selection import group_scores, ranking
 from edge_client.pruning.index_sets import IndexSet
 from edge_client.system.plugins import TraitRegistry
 from edge_client.training.objectives.formulas import gradient_mass
-from edge_server.strategy.aggregation import blocks, norm_scaling
-from edge_server.strategy.aggregation.deltas import (
-    ReorderedModelDeltas,
-    RestrictedDeltas,
-    ScaledDeltas,
-    UpdateCoverage,
-    as_deltas,
-    checked_order,
-    full_coverage,
-)
+from edge_server.strategy.aggregation import blocks, deltas, norm_scaling
 from edge_server.strategy.aggregation.updates import (
     ClientUpdate,
     GlobalUpdate,
@@ -65,7 +56,9 @@ class NormaliseSteps:
         if mass == 0:
             return update
         factor = self.effective_steps(around.sources or (update.source,)) / mass
-        delta = ScaledDeltas(as_deltas(update.delta, around.channel_map), factor, exempt=is_statistic)
+        delta = deltas.ScaledDeltas(
+            deltas.as_deltas(update.delta, around.channel_map), factor, exempt=is_statistic
+        )
         return replace(update, delta=delta)
 
     def mass(self, source: ClientUpdate) -> float:
@@ -141,12 +134,14 @@ def match_attention(
     if not scores:
         return update
     groups, ranked = channel_map.groups, group_scores(scores, channel_map).items()
-    order = checked_order({name: ranking(s, groups[name].multiple) for name, s in ranked}, channel_map)
-    delta = as_deltas(update.delta, channel_map).with_order(order)
+    order = deltas.checked_order({name: ranking(s, groups[name].multiple) for name, s in ranked}, channel_map)
+    delta = deltas.as_deltas(update.delta, channel_map).with_order(order)
     coverage, held = update.coverage.with_order(order), update.held.with_order(order)
     if not around.ordered:
-        delta = ReorderedModelDeltas(around.params, RestrictedDeltas(delta, coverage), order, channel_map)
-        delta = RestrictedDeltas(delta, coverage) if in_place else delta
+        delta = deltas.ReorderedModelDeltas(
+            around.params, deltas.RestrictedDeltas(delta, coverage), order, channel_map
+        )
+        delta = deltas.RestrictedDeltas(delta, coverage) if in_place else delta
     return replace(update, delta=delta, coverage=coverage, held=held)
 
 
@@ -205,14 +200,14 @@ def cover_missing(
     """
     if not update.source.groups["model"]:
         return update
-    full, sent = full_coverage(around.channel_map), frozenset(update.source.groups["model"])
+    full, sent = deltas.full_coverage(around.channel_map), frozenset(update.source.groups["model"])
     unfilled = frozenset[str]() if normalised else behind_normalisations(around.channel_map)
     own = update.coverage
 
     def index_set(name: str) -> IndexSet:
         return (full if name in sent and name not in unfilled else own).index_set(name)
 
-    coverage = UpdateCoverage(around.channel_map, index_set)
+    coverage = deltas.UpdateCoverage(around.channel_map, index_set)
     return replace(update, coverage=coverage, decay=0.0 if unfilled else decay)
 
 
@@ -251,7 +246,9 @@ class DiscountStaleness:
         factor = (1 + update.source.metrics.get("staleness", 0)) ** -self.exponent
         if factor == 1:
             return update
-        return replace(update, delta=ScaledDeltas(as_deltas(update.delta, around.channel_map), factor))
+        return replace(
+            update, delta=deltas.ScaledDeltas(deltas.as_deltas(update.delta, around.channel_map), factor)
+        )
 
 
 TRANSFORMS: TraitRegistry[Callable[..., Transform], TransformTraits] = TraitRegistry(

@@ -17,20 +17,7 @@ from edge_client.training.feature_sums import GRAM, GROUP, MEANS_GROUP, PARTS, S
 from edge_server.strategy.aggregation.array_stores import store_arrays
 from edge_server.strategy.aggregation.updates import ClientUpdate, sources_of
 from edge_server.strategy.explanations import Observed
-from edge_server.strategy.groups import least_squares, statistics
-from edge_server.strategy.groups.device_sums import (
-    ROUNDING,
-    TESTED,
-    DeviceSums,
-    Rows,
-    check_clipped,
-    check_sums,
-    examples_of,
-    has_features_of,
-    held_sums,
-    impossible,
-    sums_of_tier,
-)
+from edge_server.strategy.groups import device_sums, least_squares, statistics
 from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, GroupTraits, Shape
 from edge_server.strategy.selection.interface import Noise, RoundResult
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -75,13 +62,15 @@ class HeadRule(GroupRule):
         """The head of the sums of both parts of all examples."""
         raise NotImplementedError
 
-    def test_devices(self, sums: Sequence[DeviceSums], channel_map: ChannelMap) -> dict[str, Any]:
+    def test_devices(self, sums: Sequence[device_sums.DeviceSums], channel_map: ChannelMap) -> dict[str, Any]:
         """What tests of devices on each other show, as held: none where nothing follows from their sums."""
         return {}
 
     def observations(self, held: Arrays) -> Observed:
         """By how much each device's sums cost the others, and why which of them are suspects."""
-        tested = {name.partition("/")[2]: held[name] for name in held if name.startswith(f"{TESTED}/")}
+        tested = {
+            name.partition("/")[2]: held[name] for name in held if name.startswith(f"{device_sums.TESTED}/")
+        }
         if not tested:
             return {}
         suspects = {name: _suspicion(about) for name, about in tested.items() if about[-2]}
@@ -100,10 +89,10 @@ class HeadRule(GroupRule):
             return {}
         if own := statistics.arrays_of_tier(held, spec, channel_map):
             return own
-        sums = held_sums(held)
+        sums = device_sums.held_sums(held)
         if not sums:
             return {}
-        wanted = sums_of_tier(sums[0].head, spec, channel_map)
+        wanted = device_sums.sums_of_tier(sums[0].head, spec, channel_map)
         return self.head_for(wanted, sums, channel_map)
 
     def shapes(self, model: Mapping[str, Shape], network: ModelSpec) -> Mapping[str, Shape]:
@@ -122,14 +111,14 @@ class HeadRule(GroupRule):
     def check(self, sent: Arrays, examples: int) -> None:
         """As many examples as the update states, and sums that some features have."""
         arrays = {name.rpartition("/")[2]: array for name, array in sent.items()}
-        parts = DeviceSums("", "", "", arrays).parts()
+        parts = device_sums.DeviceSums("", "", "", arrays).parts()
         for part in parts:
-            check_sums(part)
+            device_sums.check_sums(part)
             if self._clip is not None:
-                check_clipped(part)
+                device_sums.check_clipped(part)
         counted = sum(part.examples for part in parts)
         if counted != examples:
-            raise impossible(f"the sums are of {counted:g} examples, the update of {examples}")
+            raise device_sums.impossible(f"the sums are of {counted:g} examples, the update of {examples}")
 
     def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
         """The sums held with those of this round, and their heads; none once devices have trained.
@@ -147,15 +136,21 @@ class HeadRule(GroupRule):
             return FoldedGroup({}, {**result.after, **self._noisy_head(sent, result, result.noise)})
         if not self.owns:
             folded = self.with_heads(sent, result.after, result.channel_map)
-            tested = {name: array for name, array in folded.held.items() if name.startswith(f"{TESTED}/")}
+            tested = {
+                name: array
+                for name, array in folded.held.items()
+                if name.startswith(f"{device_sums.TESTED}/")
+            }
             return FoldedGroup(tested, folded.params)
         devices = {sums.device for sums in sent}
-        kept = [sums for sums in held_sums(held) if sums.device not in devices]
+        kept = [sums for sums in device_sums.held_sums(held) if sums.device not in devices]
         sums = sorted([*kept, *sent], key=lambda each: each.device)
         folded = self.with_heads(sums, result.after, result.channel_map)
         return FoldedGroup(store_arrays(folded.held, result.keep), folded.params)
 
-    def _noisy_head(self, sent: Sequence[DeviceSums], result: RoundResult, noise: Noise) -> dict[str, Any]:
+    def _noisy_head(
+        self, sent: Sequence[device_sums.DeviceSums], result: RoundResult, noise: Noise
+    ) -> dict[str, Any]:
         """The head of all devices' sums, which have one tier, with noise on both matrices.
 
         Both parts of the examples are one: to choose a penalty by the second would take noise once more.
@@ -176,22 +171,24 @@ class HeadRule(GroupRule):
         return self._as_parameters(tier, head, result.channel_map)
 
     def continue_sums(
-        self, earlier: Arrays, rows: Rows, params: Arrays, channel_map: ChannelMap
+        self, earlier: Arrays, rows: device_sums.Rows, params: Arrays, channel_map: ChannelMap
     ) -> FoldedGroup:
         """What another run of the same network held, with its heads; nothing of sums of another kind."""
-        sums = [each.with_classes(rows) for each in held_sums(earlier)]
+        sums = [each.with_classes(rows) for each in device_sums.held_sums(earlier)]
         if not sums or any((GRAM in each.arrays) != self.gram for each in sums):
             return FoldedGroup({}, params)
         return self.with_heads(sums, params, channel_map)
 
-    def with_heads(self, sums: Sequence[DeviceSums], params: Arrays, channel_map: ChannelMap) -> FoldedGroup:
+    def with_heads(
+        self, sums: Sequence[device_sums.DeviceSums], params: Arrays, channel_map: ChannelMap
+    ) -> FoldedGroup:
         """These sums with each tier's head, and the global model with that of its own features.
 
         If nobody has summed the full network's features, its head is that of the widest tier, 0 elsewhere.
         """
         held: dict[str, Any] = {name: array for each in sums for name, array in each.as_arrays().items()}
         tested = self.test_devices([replace(each, weight=1.0) for each in sums], channel_map)
-        held |= {f"{TESTED}/{device}": about for device, about in tested.items()}
+        held |= {f"{device_sums.TESTED}/{device}": about for device, about in tested.items()}
         sums = [replace(s, weight=float(tested[s.device][-1]) if s.device in tested else 1.0) for s in sums]
         heads = {each.tier: each for each in sums}
         solved = {tier: self.head_for(each, sums, channel_map) for tier, each in heads.items()}
@@ -202,10 +199,10 @@ class HeadRule(GroupRule):
         return FoldedGroup(held, {**params, **(solved[widest.tier] if widest else {})})
 
     def head_for(
-        self, tier: DeviceSums, sums: Sequence[DeviceSums], channel_map: ChannelMap
+        self, tier: device_sums.DeviceSums, sums: Sequence[device_sums.DeviceSums], channel_map: ChannelMap
     ) -> dict[str, Any]:
         """The head of a tier from all sums that have its features, in global coordinates; {} of none."""
-        counting = [each for each in sums if has_features_of(each, tier, channel_map)]
+        counting = [each for each in sums if device_sums.has_features_of(each, tier, channel_map)]
         if not counting:
             return {}
         devices = [partial(each.parts_for, tier.features) for each in counting]
@@ -213,7 +210,7 @@ class HeadRule(GroupRule):
         return self._as_parameters(tier, head, channel_map)
 
     def _as_parameters(
-        self, tier: DeviceSums, head: least_squares.Head, channel_map: ChannelMap
+        self, tier: device_sums.DeviceSums, head: least_squares.Head, channel_map: ChannelMap
     ) -> dict[str, Any]:
         weight, bias = f"{tier.head}.weight", f"{tier.head}.bias"
         whole = np.zeros(channel_map.parameters[weight].shape, np.float32)
@@ -253,7 +250,9 @@ class RidgeHead(HeadRule):
         fitted, held_out = parts
         whole, ratio = fitted + held_out, self._ratio_of(parts, bias=bias)
         head = least_squares.ridge(whole, ratio, bias=bias)
-        one_hot = np.allclose([whole.squares, whole.targets[-1].sum()], whole.examples, rtol=ROUNDING)
+        one_hot = np.allclose(
+            [whole.squares, whole.targets[-1].sum()], whole.examples, rtol=device_sums.ROUNDING
+        )
         if not one_hot or not fitted.examples:
             return head
         tried = least_squares.ridge(fitted, ratio, bias=bias)
@@ -266,11 +265,11 @@ class RidgeHead(HeadRule):
     def _ratio_of(self, parts: Sequence[least_squares.Sums], *, bias: bool) -> float:
         return self._ratio or least_squares.choose_ratio(*parts, bias=bias)
 
-    def test_devices(self, sums: Sequence[DeviceSums], channel_map: ChannelMap) -> dict[str, Any]:
+    def test_devices(self, sums: Sequence[device_sums.DeviceSums], channel_map: ChannelMap) -> dict[str, Any]:
         """Each device's sums, tested on those of all others that have its tier's features."""
         found: dict[str, Any] = {}
         for tier in {each.tier: each for each in sums}.values():
-            counting = [each for each in sums if has_features_of(each, tier, channel_map)]
+            counting = [each for each in sums if device_sums.has_features_of(each, tier, channel_map)]
             work = len(counting) * feature_sums.width(len(tier.features)) ** 3
             if len(counting) < least_squares.MIN_TESTED or work > MAX_WORK:
                 continue
@@ -278,7 +277,9 @@ class RidgeHead(HeadRule):
             found |= {each.device: about[each.device] for each in counting if each.tier == tier.tier}
         return found
 
-    def _test_tier(self, tier: DeviceSums, counting: Sequence[DeviceSums], *, bias: bool) -> dict[str, Any]:
+    def _test_tier(
+        self, tier: device_sums.DeviceSums, counting: Sequence[device_sums.DeviceSums], *, bias: bool
+    ) -> dict[str, Any]:
         parts = {each.device: partial(each.parts_for, tier.features) for each in counting}
         ratio = self._ratio_of(least_squares.total_parts(read() for read in parts.values()), bias=bias)
         tested, suspects = least_squares.leave_one_out(parts, ratio, bias=bias)
@@ -334,14 +335,14 @@ class ClassMeansHead(HeadRule):
         return least_squares.class_means(replace(sums, targets=there), bias=bias)
 
 
-def _sums_of(source: ClientUpdate, sent: Arrays, channel_map: ChannelMap) -> DeviceSums:
+def _sums_of(source: ClientUpdate, sent: Arrays, channel_map: ChannelMap) -> device_sums.DeviceSums:
     """A device's sums, scaled to as many examples as it is believed to have."""
     head = next(iter(sent)).partition("/")[0]
     arrays = {name.partition("/")[2]: sent[name] for name in sent}
-    counted = examples_of(arrays)
+    counted = device_sums.examples_of(arrays)
     if source.examples < counted:
         arrays = {name: array * (source.examples / counted) for name, array in arrays.items()}
-    return sums_of_tier(head, source.spec, channel_map, source.client, arrays)
+    return device_sums.sums_of_tier(head, source.spec, channel_map, source.client, arrays)
 
 
 def undo_projection(weight: Any, features: int) -> Any:

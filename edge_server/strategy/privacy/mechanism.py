@@ -35,14 +35,7 @@ from edge_client.pruning.index_sets import empty_index_set, submodel_index_set
 from edge_server.strategy.aggregation import accumulator, blocks, deltas, means
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from edge_server.strategy.explanations import Observed
-from edge_server.strategy.privacy.accounting import (
-    Release,
-    add_release,
-    epsilon,
-    noise_rows,
-    round_key,
-    standard_normal,
-)
+from edge_server.strategy.privacy import accounting
 from edge_server.strategy.pruning.interface import Cut
 from schemas.messages.tasks import is_returned
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -108,14 +101,16 @@ class Gaussian:
 
     def spent(self, releases: Iterable[tuple[float, int, int, int]]) -> float:
         """The epsilon of the releases, as the state keeps them."""
-        made = tuple(Release(float(z), int(n), int(of), int(rounds)) for z, n, of, rounds in releases)
-        return epsilon(made, self.delta, replaced=self.drawn)
+        made = tuple(
+            accounting.Release(float(z), int(n), int(of), int(rounds)) for z, n, of, rounds in releases
+        )
+        return accounting.epsilon(made, self.delta, replaced=self.drawn)
 
-    def release(self, plan: Draw | None = None) -> Release:
+    def release(self, plan: Draw | None = None) -> accounting.Release:
         """What one round spends; without a plan, as if every client took part."""
         if not self.drawn or plan is None:
-            return Release(self.noise_multiplier, 1, 1)
-        return Release(self.noise_multiplier, plan["asked"], plan["population"])
+            return accounting.Release(self.noise_multiplier, 1, 1)
+        return accounting.Release(self.noise_multiplier, plan["asked"], plan["population"])
 
     def noises(self, cohort: float) -> tuple[float, float]:
         """The updates' multiplier z' and the bits' deviation s_b, for a cohort of this size."""
@@ -144,8 +139,8 @@ def over_budget(mechanism: Gaussian, privacy: PrivacyState) -> str:
     """Why the planned round must not begin; empty if it may."""
     if mechanism.budget is None:
         return ""
-    made = tuple(Release(*spent) for spent in privacy["releases"])
-    after = mechanism.spent(add_release(made, mechanism.release(privacy["plan"])))
+    made = tuple(accounting.Release(*spent) for spent in privacy["releases"])
+    after = mechanism.spent(accounting.add_release(made, mechanism.release(privacy["plan"])))
     if after <= mechanism.budget:
         return ""
     spends = f"epsilon {after:.4g} of {mechanism.budget:g} at delta {mechanism.delta:g}"
@@ -170,21 +165,25 @@ def noisy_change(
     total, came, bits, count = clipped_sum(updates, clip)
     holders = came if plan is None else _planned_holders(plan, channel_map)
     cohort = float(count if plan is None else plan["needed"])
-    key = round_key(secret, number, total, bits)
+    key = accounting.round_key(secret, number, total, bits)
     multiplier, bit_noise = mechanism.noises(cohort)
     deviation = multiplier * clip
 
     def rows(name: str, start: int, stop: int) -> Array:
         shape = kind_of(total, name)[1]
-        noise = deviation * noise_rows(key, name, shape, start, stop)
+        noise = deviation * accounting.noise_rows(key, name, shape, start, stop)
         noisy = blocks.as_rows(rows_of(total, name, start, stop)) + noise
         return means.divide_by_weight(noisy, holders(name, start, stop))
 
     change = blocks.lazy_arrays(means.kinds_of(updates), rows)
     if mechanism.clip is None:
-        unclipped = 0.5 + (bits + bit_noise * float(standard_normal(key, "/unclipped", ()))) / cohort
+        unclipped = (
+            0.5 + (bits + bit_noise * float(accounting.standard_normal(key, "/unclipped", ()))) / cohort
+        )
         clip *= math.exp(-mechanism.clip_learning_rate * (unclipped - mechanism.target_quantile))
-    releases = add_release((Release(*spent) for spent in privacy["releases"]), mechanism.release(plan))
+    releases = accounting.add_release(
+        (accounting.Release(*spent) for spent in privacy["releases"]), mechanism.release(plan)
+    )
     kept = tuple((spent.noise_multiplier, spent.sample, spent.population, spent.rounds) for spent in releases)
     return change, {**privacy, "clip": clip, "releases": kept, "plan": None}
 

@@ -19,17 +19,7 @@ from edge_client.system.logging.setup import begin_inherited_log
 from edge_client.transport import broker_link, mqtt_client
 from edge_client.transport.broker_link import BrokerAddress, TlsFiles
 from edge_client.transport.event_loop import EventLoop
-from edge_server.transport.receivers.messages import (
-    Expect,
-    Misfit,
-    NoRoom,
-    Placed,
-    Ready,
-    ReceiverMessage,
-    Unable,
-    decode_line,
-    encode_line,
-)
+from edge_server.transport.receivers import messages
 from schemas.errors import PeerError
 from schemas.tensors.chunks import BlobRef, Chunk, decode_chunk
 from schemas.topics import Channel, DeviceTopic, parse_topic, receiver_filters
@@ -53,7 +43,7 @@ class ChunkPlacement:
         self._expected: dict[str, BlobRef] = {}
         self._early: deque[tuple[str, Chunk]] = deque(maxlen=MAX_EARLY)
 
-    def expect(self, expected: Expect) -> list[Placed]:
+    def expect(self, expected: messages.Expect) -> list[messages.Placed]:
         """Expect a device's chunks of this blob; write those that arrived early."""
         self._expected[expected.device] = expected.blob
         early = [chunk for device, chunk in self._early if device == expected.device]
@@ -62,7 +52,7 @@ class ChunkPlacement:
         self._early.extend(kept)
         return [placed for chunk in early for placed in self.take(expected.device, chunk)]
 
-    def take(self, device: str, chunk: Chunk) -> list[Placed]:
+    def take(self, device: str, chunk: Chunk) -> list[messages.Placed]:
         """Write an expected chunk; keep an unexpected one for a while.
 
         A chunk that does not fit its blob is reported, too: the server answers its device. Raises `OSError`
@@ -74,7 +64,7 @@ class ChunkPlacement:
             return []
         if chunk.index < ref.chunks and len(chunk.data) == ref.chunk_size(chunk.index):
             self._store.write_chunk(ref, chunk.index, chunk.data, chunk.crc)
-        return [Placed(device=device, prefix=chunk.prefix, index=chunk.index, size=len(chunk.data))]
+        return [messages.Placed(device=device, prefix=chunk.prefix, index=chunk.index, size=len(chunk.data))]
 
 
 class Receiver:
@@ -105,7 +95,7 @@ class Receiver:
 
     def _listen(self) -> None:
         for line in sys.stdin.buffer:
-            self._inbox.put(decode_line(line))
+            self._inbox.put(messages.decode_line(line))
         self._inbox.put(Ended())
 
     def _handle(self, event: Any) -> None:
@@ -115,19 +105,19 @@ class Receiver:
                     self._ended = True
                 case broker_link.Arrived(topic, payload):
                     self._on_message(topic, payload)
-                case Expect():
+                case messages.Expect():
                     self._send(*self._placing.expect(event))
                 case broker_link.LinkDown(downgrade=True, silent=False):
-                    self._send(Unable(detail=OLD_BROKER))
+                    self._send(messages.Unable(detail=OLD_BROKER))
                 case broker_link.NotGranted(_, reason):
-                    self._send(Unable(detail=f"the broker grants no shared subscription: {reason}"))
+                    self._send(messages.Unable(detail=f"the broker grants no shared subscription: {reason}"))
                 case broker_link.LinkUp():
                     self._link.handle(event)
-                    self._send(Ready())
+                    self._send(messages.Ready())
                 case _:
                     self._link.handle(event)
         except OSError as error:
-            self._send(NoRoom(errno=error.errno or 0, detail=str(error)))
+            self._send(messages.NoRoom(errno=error.errno or 0, detail=str(error)))
 
     def _on_message(self, topic: str, payload: bytes) -> None:
         try:
@@ -141,11 +131,13 @@ class Receiver:
             self._send(*self._placing.take(where.device, decode_chunk(payload)))
         except PeerError as error:
             detail = str(error)[:500]
-            self._send(Misfit(device=where.device, reason=error.reason, detail=detail, size=len(payload)))
+            self._send(
+                messages.Misfit(device=where.device, reason=error.reason, detail=detail, size=len(payload))
+            )
 
-    def _send(self, *messages: ReceiverMessage | Placed) -> None:
-        for message in messages:
-            sys.stdout.buffer.write(encode_line(message))
+    def _send(self, *outgoing: messages.ReceiverMessage | messages.Placed) -> None:
+        for message in outgoing:
+            sys.stdout.buffer.write(messages.encode_line(message))
         sys.stdout.buffer.flush()
 
 

@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli.options import Option, Subparsers, add_verbs
 from edge_client.system.plain_text import print_json, print_result, say
-from edge_server.cli.commands.fleet.inventory_options import (
-    add_inventory_verb,
-    names_text,
-    open_inventory,
-    where_option,
-)
+from edge_server.cli.commands.fleet import inventory_options
 from edge_server.cli.commands.fleet.inventory_removal import add_remove, add_replace
 from schemas.errors import ConfigError
 
@@ -51,13 +46,13 @@ def register(subparsers: Subparsers) -> None:
 
 
 def _label(verbs: Subparsers) -> None:
-    add_inventory_verb(
+    inventory_options.add_inventory_verb(
         verbs,
         "label",
         label,
         Option("device", help="one device (or --where)", metavar="DEVICE", nargs="?"),
         Option("changes", help="set a label, or remove it", metavar="KEY=VALUE|KEY-", nargs="*"),
-        where_option("all devices that match"),
+        inventory_options.where_option("all devices that match"),
         help="set and remove labels",
         example="label pi-1 site=barn role-",
     )
@@ -69,7 +64,7 @@ def label(args: argparse.Namespace) -> int:
     device, words = _device_and_words(args)
     changes = dict(map(_change, words))
     done: list[tuple[InventoryDevice, Mapping[str, str], Mapping[str, str]]] = []
-    with open_inventory(args) as service:
+    with inventory_options.open_inventory(args) as service:
         for known in service.chosen(args, device):
             before, after = service.inventory.set_labels(known.federation, known.device, changes)
             if before != after:
@@ -84,7 +79,7 @@ def label(args: argparse.Namespace) -> int:
         )
         return 0
     names = [known.device for known, *_ in done]
-    say(f"{counted_text(len(names), 'device')}: {' '.join(words)}: {names_text(names)}")
+    say(f"{counted_text(len(names), 'device')}: {' '.join(words)}: {inventory_options.names_text(names)}")
     for key in sorted({key for known, *_ in done for key in changes if key in known.stated_labels}):
         if changes[key] is None:
             say(f"'{key}' stays where a device states it itself: remove it from its client.toml")
@@ -113,7 +108,7 @@ def _change(word: str) -> tuple[str, str | None]:
 
 
 def _note(verbs: Subparsers) -> None:
-    add_inventory_verb(
+    inventory_options.add_inventory_verb(
         verbs,
         "note",
         note,
@@ -125,7 +120,7 @@ def _note(verbs: Subparsers) -> None:
 
 
 def note(args: argparse.Namespace) -> int:
-    with open_inventory(args) as service:
+    with inventory_options.open_inventory(args) as service:
         device = service.inventory.of_name(args.device, args.federation)
         before = service.inventory.set_note(device.federation, device.device, args.text)
         after = service.inventory.of_name(device.device, device.federation).note
@@ -137,7 +132,7 @@ def note(args: argparse.Namespace) -> int:
 
 def add_import(verbs: Subparsers) -> None:
     about = "take labels and notes from a fleet file, CSV or JSON"
-    add_inventory_verb(
+    inventory_options.add_inventory_verb(
         verbs,
         "import",
         import_file,
@@ -152,7 +147,7 @@ def import_file(args: argparse.Namespace) -> int:
     from edge_server.storage.inventory.fleet_file import read_fleet_file
 
     rows = read_fleet_file(args.file)
-    with open_inventory(args) as service:
+    with inventory_options.open_inventory(args) as service:
         known = service.inventory.federations()
         usual = args.federation or (known[0] if len(known) == 1 else "federation")
         changes = service.inventory.take_rows(rows, usual)
@@ -166,12 +161,12 @@ def import_file(args: argparse.Namespace) -> int:
 
 def add_export(verbs: Subparsers) -> None:
     about = "write the inventory as CSV or JSON, by the file's name"
-    add_inventory_verb(
+    inventory_options.add_inventory_verb(
         verbs,
         "export",
         export,
         Option("file", Path, "fleet.csv or fleet.json; `-` is CSV to stdout", metavar="FILE"),
-        where_option("only devices that match"),
+        inventory_options.where_option("only devices that match"),
         Option("--removed", bool, "also the devices that were removed"),
         help=about,
         example="export fleet.csv --where site=barn",
@@ -186,7 +181,7 @@ def export(args: argparse.Namespace) -> int:
 
     if str(args.file) != "-" and args.file.suffix.lower() not in (".csv", ".json"):
         raise ConfigError(f"export {args.file}", remedy="end the file's name with .csv or .json")
-    with open_inventory(args) as service:
+    with inventory_options.open_inventory(args) as service:
         where = parse_where(args.where or "")
         devices = service.inventory.devices(where, federation=args.federation, removed=args.removed)
     if args.file.suffix.lower() == ".json":

@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli.options import Option, Subparsers, add_verb
 from edge_client.system.plain_text import print_result
-from edge_server.cli.commands.fleet.backup import (
-    ended_by_sigterm,
-    passphrase_options,
-    read_passphrase,
-    report,
-)
+from edge_server.cli.commands.fleet import backup
 from schemas.errors import format_count
 
 if TYPE_CHECKING:
@@ -35,7 +30,7 @@ is refused, and so are its messages.
 OPTIONS = (
     Option("file", Path, "a file of `edge-server backup`", metavar="FILE"),
     Option("--to", Path, "new or empty folder", metavar="DIR", required=True),
-    passphrase_options("restore without keys and authorities"),
+    backup.passphrase_options("restore without keys and authorities"),
 )
 
 
@@ -51,10 +46,10 @@ def execute(args: argparse.Namespace) -> int:
     chain = Chain.open(args.file)
     sealer = None
     if chain.manifest.seal is not None and not args.without_keys:
-        sealer = sealer_of(chain.manifest, read_passphrase(args.passphrase_file, twice=False))
-    with contextlib.closing(chain), ended_by_sigterm():
+        sealer = sealer_of(chain.manifest, backup.read_passphrase(args.passphrase_file, twice=False))
+    with contextlib.closing(chain), backup.ended_by_sigterm():
         runs = restore_backup(
-            chain, args.to, sealer=sealer, report=report, noted_as=str(args.file.absolute())
+            chain, args.to, sealer=sealer, report=backup.report, noted_as=str(args.file.absolute())
         )
     document = {"folder": str(args.to), "id": chain.manifest.id, "runs": [str(run) for run in runs]}
     return print_result(args, document, *_lines(args.to, chain.manifest, runs, keys=sealer is not None))
