@@ -9,7 +9,6 @@ from edge_server.config.config import Config
 from edge_server.coordinator import evaluation, tier_assignment
 from edge_server.coordinator.aggregator import Aggregator
 from edge_server.coordinator.aggregators import pool, worker
-from edge_server.coordinator.aggregators.pool import AggregatorPool
 from edge_server.coordinator.exporter import EarlyGraphs, Exporter
 from edge_server.coordinator.initial_model import InitialModel
 from edge_server.coordinator.model_state import ModelState, open_model
@@ -20,12 +19,10 @@ from edge_server.coordinator.run_context import RunContext, make_context
 from edge_server.coordinator.run_storage import BlobRepair, RunStorage, open_storage
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
 from edge_server.coordinator.tasks.task_assigner import TaskAssigner
-from edge_server.coordinator.tier_assignment import TierAssigner
 from edge_server.coordinator.validation.checker import UpdateChecker, make_checker
 from edge_server.coordinator.validation.site_sums import SumChecker
 from edge_server.security.manifest_signer import ManifestSigner
-from edge_server.storage.records import Summary
-from edge_server.storage.recovery import Resumption
+from edge_server.storage import records, recovery
 from edge_server.storage.run_folder import RunFolder
 from edge_server.transport.object_store.store import ObjectStore
 from schemas.errors import Reason
@@ -40,12 +37,12 @@ class Coordinator:
     storage: RunStorage
     model: ModelState
     signer: ManifestSigner
-    tiering: TierAssigner
+    tiering: tier_assignment.TierAssigner
     planner: Planner
     checker: UpdateChecker
     sums: SumChecker
     aggregator: Aggregator
-    aggregators: AggregatorPool
+    aggregators: pool.AggregatorPool
     tests: RoundTests
     recorder: RoundRecorder
     rollback: Rollback
@@ -60,7 +57,7 @@ class Coordinator:
         if reason == Reason.NO_MEMORY:
             self.tiering.short_of_memory(device)
 
-    def finish(self, summary: Summary) -> None:
+    def finish(self, summary: records.Summary) -> None:
         """Write the summary, close the files, and delete unneeded blobs.
 
         A simulation, which is not durable, may go on after its end, with the frames that its devices have.
@@ -87,7 +84,7 @@ def assemble(
     folder: RunFolder,
     *,
     resumable: bool = True,
-    resume: Resumption | None = None,
+    resume: recovery.Resumption | None = None,
     durable: bool = True,
     signer: ManifestSigner | None = None,
     secret: bytes | None = None,
@@ -121,7 +118,7 @@ def assemble(
         context, module, folder, signer, keep=storage.keep, resume=resume, first=first, secret=secret
     )
     tasks = _task_makers(model, storage, signer, resume, broadcasts=broadcasts)
-    coordinator = _connect(model, storage, signer, tasks, resume or Resumption(0))
+    coordinator = _connect(model, storage, signer, tasks, resume or recovery.Resumption(0))
     model.save(model.state.round, durable=durable)
     model.save_checkpoint(durable=durable)
     if resume is not None and resume.untested is not None:
@@ -138,7 +135,7 @@ def _task_makers(
     model: ModelState,
     storage: RunStorage,
     signer: ManifestSigner,
-    resume: Resumption | None,
+    resume: recovery.Resumption | None,
     *,
     broadcasts: bool,
 ) -> tuple[TaskAssigner, ModelPublisher]:
@@ -173,7 +170,7 @@ def _connect(
     storage: RunStorage,
     signer: ManifestSigner,
     tasks: tuple[TaskAssigner, ModelPublisher],
-    resume: Resumption,
+    resume: recovery.Resumption,
 ) -> Coordinator:
     assigning, publisher = tasks
     model.add_clients(resume.clients)

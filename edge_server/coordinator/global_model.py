@@ -15,7 +15,6 @@ from edge_client.data.dataset import Inputs, LabelledData
 from edge_client.models import fixed_state, frozen_values
 from edge_client.models.frozen_part import find_split
 from edge_client.pruning import slicing, surgery
-from edge_client.pruning.surgery import borrow_arrays
 from edge_client.training import evaluation
 from edge_client.training.feature_cache import FeatureCache
 from edge_client.training.results import Evaluation
@@ -86,7 +85,7 @@ class SplitTests:
         still = {name: np.asarray(arrays[name]) for name in arrays if name in self._still}
         # What changes is written in place later: these must not be the arrays of the caller.
         own = {name: np.array(arrays[name]) for name in arrays if name not in still}
-        borrow_arrays(module, {**still, **own})
+        surgery.borrow_arrays(module, {**still, **own})
         features = None
         try:
             split = find_split(module, own.keys(), self._input_shape)

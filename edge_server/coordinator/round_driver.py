@@ -19,9 +19,8 @@ from edge_server.coordinator.jobs import (
 )
 from edge_server.coordinator.publisher import Publisher
 from edge_server.coordinator.reporter import RunReporter
-from edge_server.rounds import events
+from edge_server.rounds import event_entry, events
 from edge_server.rounds import machine as rounds
-from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.fleet import Fleet
 from edge_server.rounds.newcomers import Newcomers
 from edge_server.rounds.participant import Status
@@ -104,7 +103,7 @@ class RoundDriver:
             self._jobs.export_tiers()
         self._jobs.record_round()
         detail = f"with round {self.federation.round}, which was cut off"
-        self._reporter.note(events.Note("going on", detail=detail, kind=EventKind.ROUND))
+        self._reporter.note(events.Note("going on", detail=detail, kind=event_entry.EventKind.ROUND))
 
     def step(self, event: events.Event) -> None:
         now = time.monotonic()

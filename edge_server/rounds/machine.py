@@ -23,7 +23,6 @@ from edge_server.rounds.modes import mode_of
 from edge_server.rounds.participant import SENDING, Participant, Status, mark_missed
 from edge_server.rounds.participants import Participants
 from edge_server.rounds.planning import offer_tasks, relabel, wait_for_devices
-from edge_server.rounds.quarantine import strike
 from edge_server.rounds.rollback import can_undo, finish_rollback, request_rollback
 from edge_server.rounds.sites import site_rounds
 from edge_server.rounds.state import (
@@ -86,7 +85,7 @@ def _apply(federation: Federation, event: events.Event, now: float) -> Step:
         case events.RolledBack():
             return _go_back(federation, event, now)
         case events.Misbehaved(device, reason):
-            return strike(federation, device, reason)
+            return quarantine.strike(federation, device, reason)
         case events.LabelsChanged(labels):
             return relabel(federation, labels)
         case events.StopRequested():

@@ -8,9 +8,7 @@ from edge_server.rounds import agreed_lists, events, fleet, quarantine
 from edge_server.rounds import participant as part
 from edge_server.rounds.broadcast import handlers
 from edge_server.rounds.events import Assignment, Command, ExcludedDevice, PlanRound
-from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import AT_WORK, Participant, Status
-from edge_server.rounds.quarantine import quarantine_of
 from edge_server.rounds.state import Federation, Phase, Step, announce, end, with_participant
 from edge_server.strategy.explanations import MAX_DEVICES
 from schemas.errors import ConfigError, Reason
@@ -132,7 +130,7 @@ def is_ready(federation: Federation, now: float) -> bool:
 
 def request_plan(
     federation: Federation,
-    devices: tuple[Device, ...],
+    devices: tuple[fleet.Device, ...],
     *,
     wanted: int | None = None,
     places: tuple[str, ...] = (),
@@ -188,7 +186,7 @@ def offer_tasks(
     return handlers.start_broadcast(federation, offered, now), commands
 
 
-def excluded_devices(federation: Federation, asked: Collection[Device]) -> tuple[ExcludedDevice, ...]:
+def excluded_devices(federation: Federation, asked: Collection[fleet.Device]) -> tuple[ExcludedDevice, ...]:
     """All known devices that are not asked, sorted by name; at most the first `MOST_DEVICES` known."""
     if len(asked) >= len(federation.fleet.devices):
         return ()
@@ -198,7 +196,7 @@ def excluded_devices(federation: Federation, asked: Collection[Device]) -> tuple
     return tuple(ExcludedDevice(device, _because(device, federation)) for device in first)
 
 
-def _because(device: Device, federation: Federation) -> str:
+def _because(device: fleet.Device, federation: Federation) -> str:
     participant = federation.participants.get(device.name)
     if participant is not None:
         return _its_part(participant)
@@ -210,7 +208,7 @@ def _because(device: Device, federation: Federation) -> str:
         return f"left out: its labels do not match {federation.fleet.membership}"
     if device.misfit:
         return f"left out: {device.misfit}"
-    reputation = quarantine_of(federation, device.name)
+    reputation = quarantine.quarantine_of(federation, device.name)
     if reputation is not None:
         return f"left out: quarantined until round {reputation.until} after {reputation.cause}"
     if device.eligibility is Eligibility.TRAIN:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data import dataset, local
-from edge_client.data.dataset import Labels
 from edge_client.data.drift import DriftTest, ExampleRecord
 from edge_client.data.drift_alarm import DriftAlarm
 from edge_client.data.local import LocalData
@@ -82,7 +81,7 @@ class Growth:
         )
 
 
-def arrival_times(labels: Labels, indices: Indices, arrives_s: Mapping[int, float]) -> Times:
+def arrival_times(labels: dataset.Labels, indices: Indices, arrives_s: Mapping[int, float]) -> Times:
     return np.array([arrives_s.get(int(label), 0.0) for label in labels[indices]])
 
 

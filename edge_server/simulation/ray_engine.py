@@ -28,8 +28,7 @@ from ray.exceptions import RayError
 
 from edge_client.storage.atomic_files import write_synced
 from edge_client.storage.blob_store import BlobStore
-from edge_server.simulation import client_work
-from edge_server.simulation.population import SharedData
+from edge_server.simulation import client_work, population
 from schemas.errors import ConfigError
 from schemas.messages import decode_task
 
@@ -171,7 +170,7 @@ class RayEngine(client_work.Engine[RayJob]):
         try:
             self._work = ray.remote(**_needs(setup, cluster.workers))(work)
             # With the arrays themselves, for workers without access to the files.
-            data = setup.data.open_shares() if isinstance(setup.data, SharedData) else setup.data
+            data = setup.data.open_shares() if isinstance(setup.data, population.SharedData) else setup.data
             self._carried = ray.put(replace(setup, data=data))
         except BaseException:
             cluster.leave()

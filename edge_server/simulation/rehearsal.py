@@ -33,8 +33,7 @@ from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.initial_model import InitialModel, find_initial_model
 from edge_server.rounds.events import Assignment, CheckUpdate, CloseRound, PlanRound
 from edge_server.rounds.fleet import Device
-from edge_server.simulation.board_costs import TierCost, tier_costs
-from edge_server.simulation.population import make_population
+from edge_server.simulation import board_costs, population
 from edge_server.storage.run_folder import RunFolder
 from edge_server.storage.service_folder import RUNS
 from schemas import capabilities, errors, messages, values
@@ -52,7 +51,7 @@ class Rehearsed:
     spec: values.ModelSpec
     parameters: Mapping[int, int]
     notices: tuple[str, ...] = ()
-    costs: tuple[TierCost, ...] = ()
+    costs: tuple[board_costs.TierCost, ...] = ()
 
 
 def check_run(
@@ -84,7 +83,7 @@ def check_run(
 def _check_partition(config: Config) -> None:
     data = test_data.read_source(config, sources.part_of(str(config.data.source), "train"))
     try:
-        make_population(config, data.strata, data.origins)
+        population.make_population(config, data.strata, data.origins)
     except ConfigError as error:
         if str(error).startswith("["):
             raise
@@ -121,7 +120,7 @@ def rehearse(
             for number in range(1, ROUNDS + 1):
                 _play(coordinator, tried, number, examples, Path(scratch))
             draw_networks(coordinator, on_draw)
-            model, costs = coordinator.model, tier_costs(coordinator, config)
+            model, costs = coordinator.model, board_costs.tier_costs(coordinator, config)
             return Rehearsed(spec, model.tier_parameters(), model.notices, costs)
         finally:
             coordinator.suspend()

@@ -19,8 +19,7 @@ from edge_server.observability.report.report import write_report
 from edge_server.observability.snapshot import Watcher, WatcherGroup
 from edge_server.releases.registry.register import default_registry
 from edge_server.rounds.fleet import MAX_DEVICES
-from edge_server.simulation import client_work, events, inputs
-from edge_server.simulation.cohorts import with_cohort_size
+from edge_server.simulation import client_work, cohorts, events, inputs
 from edge_server.simulation.engines import prepare_engine
 from edge_server.simulation.population import make_population, share_data
 from edge_server.simulation.resume import ResumedRun, open_folder, restore
@@ -76,7 +75,7 @@ def _simulate(
     data = inputs.training_data(config)
     first = checked_initial_model(config, data, out, resume=resume)
     population = make_population(config, data.strata, data.origins)
-    config = with_cohort_size(config, data, population)
+    config = cohorts.with_cohort_size(config, data, population)
     folder = open_folder(out, config, resume=resume)
     timeline: events.Timeline[events.TimelineEvent] = events.Timeline()
     tally = RunCounters(lambda: timeline.now, most=max(MAX_DEVICES, config.clients.num_clients))

@@ -17,10 +17,9 @@ from edge_server.config.config import Config
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.tier_assignment import WidthWork
 from edge_server.observability.counters import RunCounters
+from edge_server.simulation import clock, events
 from edge_server.simulation.client_work import Engine, WorkSetup, device_folder
-from edge_server.simulation.clock import Pace, undecided_profile
 from edge_server.simulation.device import DeviceEdge, Presence, Surroundings
-from edge_server.simulation.events import Timeline, TimelineEvent
 from edge_server.simulation.population import GrowingData, SharedData, VirtualDevice
 from schemas import messages, values
 from schemas.errors import InvariantError
@@ -32,7 +31,7 @@ def make_surroundings(
     coordinator: Coordinator,
     engine: Engine[Any],
     setup: WorkSetup,
-    timeline: Timeline[TimelineEvent],
+    timeline: events.Timeline[events.TimelineEvent],
     tally: RunCounters,
 ) -> Surroundings:
     store = BlobStore(setup.blobs, durable=False)
@@ -63,7 +62,7 @@ def make_edges(
     @cache
     def profile_of(board: str, tier: int, trainer: values.TrainerName) -> values.CapabilityProfile:
         if config.simulation.memory:
-            return undecided_profile(profile(board), trainer)
+            return clock.undecided_profile(profile(board), trainer)
         return values.CapabilityProfile(machine=board, tier=tier, trainers=(trainer,))
 
     @cache
@@ -86,7 +85,7 @@ def make_edges(
     return {
         device.name: DeviceEdge(
             device,
-            Pace(profile(device.board or "ideal"), len(device.train)),
+            clock.Pace(profile(device.board or "ideal"), len(device.train)),
             around,
             profile=profile_of(device.board or "", device.tier, device.trainer),
             data=card_of(len(device.train)),

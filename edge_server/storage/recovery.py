@@ -17,8 +17,7 @@ from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.participants import Participants
 from edge_server.rounds.state import Federation, Phase, RoundRules, Undone
 from edge_server.security.secure_aggregation.protocol import COHORT
-from edge_server.storage import journal_reader
-from edge_server.storage.journal import UndoneRound
+from edge_server.storage import journal, journal_reader
 from edge_server.storage.records import RoundRecord
 from schemas import errors, messages, values
 from schemas.errors import ConfigError
@@ -44,7 +43,7 @@ class Resumption:
     examined: tuple[journal_reader.ExaminedUpdate, ...] = ()
     short_of_memory: Mapping[str, int] = field(default_factory=dict)
     undecided: frozenset[str] = frozenset()
-    undone: UndoneRound | None = None
+    undone: journal.UndoneRound | None = None
     classes: tuple[str, ...] = ()
     columns: tuple[values.Feature, ...] = ()
     untested: RoundRecord | None = None
@@ -73,7 +72,7 @@ class _Seen:
     closed: int
     verdicts: Mapping[tuple[str, int], tuple[messages.Update, str | None, float | None]]
     counted: Mapping[str, messages.Update]
-    undone: UndoneRound | None = None
+    undone: journal.UndoneRound | None = None
     attempt: int = 0
 
     @property
@@ -133,7 +132,7 @@ def _read_seen(
     rules: RoundRules,
     closed: int,
     tasks: list[journal_reader.OpenTask],
-    given_up: list[UndoneRound],
+    given_up: list[journal.UndoneRound],
 ) -> _Seen:
     plannings = reader.plannings()
     examined = reader.updates(since=_since_attempt(tasks, plannings, rules))

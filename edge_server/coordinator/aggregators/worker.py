@@ -25,8 +25,7 @@ from edge_server.coordinator.validation.update import (
     examine_update,
 )
 from edge_server.coordinator.worker_processes import end_with_parent
-from edge_server.strategy.aggregation import partial_sums
-from edge_server.strategy.aggregation.array_stores import FileArrays, NewArrayStore
+from edge_server.strategy.aggregation import array_stores, partial_sums
 from edge_server.strategy.aggregation.transforms import TRANSFORMS, Transform
 from edge_server.strategy.aggregation.updates import ClientUpdate, SummedArrays
 from edge_server.strategy.components import make_component
@@ -109,7 +108,7 @@ class EarlySums:
         self.add(members)
         return True
 
-    def take(self, keep: NewArrayStore) -> dict[str, Groups]:
+    def take(self, keep: array_stores.NewArrayStore) -> dict[str, Groups]:
         """Write the sum into stores that `keep` makes, and begin anew; returns the rests by client."""
         assert self._sum is not None
         self._sum.written(keep)
@@ -176,7 +175,7 @@ class AggregatorSetup:
         }
         paths = _paths(self.sums, name)
         return partial_sums.PartialSum(
-            members, {group: FileArrays.reopen(path, kinds) for group, path in paths.items()}
+            members, {group: array_stores.FileArrays.reopen(path, kinds) for group, path in paths.items()}
         )
 
     def remove_sums(self) -> None:
@@ -235,7 +234,7 @@ def add_members(members: list[ToAdd], name: str) -> dict[str, Groups]:
     Returns what remains of each update, by client: its other groups, and the kinds of its parameters.
     """
     _setup.sums.mkdir(parents=True, exist_ok=True)
-    stores = iter([FileArrays(_setup.sums, path) for path in _paths(_setup.sums, name).values()])
+    stores = iter([array_stores.FileArrays(_setup.sums, path) for path in _paths(_setup.sums, name).values()])
     if _setup.early_sums.complete(members):
         return _setup.early_sums.take(lambda: next(stores))
     sources = [source_of(member, _setup.blobs, _setup.cache) for member in members]

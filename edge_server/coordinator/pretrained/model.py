@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from edge_client.data.classes import numbers
-from edge_client.models.header import header_of
-from edge_client.models.registry import InputRecord
+from edge_client.models import header, registry
 from edge_server.coordinator.pretrained.files import WeightFile, refuse
 from edge_server.coordinator.pretrained.matching import Match, Outputs, Rows, Shape, match_arrays
 from edge_server.coordinator.pretrained.sources import SourceKind
@@ -34,7 +33,7 @@ class PretrainedModel:
 
     source: SourceKind
     stated: str
-    inputs: InputRecord | None
+    inputs: registry.InputRecord | None
     manifest: Mapping[str, Any] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     columns: tuple[Feature, ...] = ()
@@ -100,7 +99,7 @@ class PretrainedModel:
 
 def _output_layer(spec: ModelSpec) -> str | None:
     try:
-        return header_of(spec)
+        return header.header_of(spec)
     except ConfigError:
         return None
 

@@ -8,8 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from edge_client.storage.atomic_files import put_in_place, sync, write_synced
 from edge_client.storage.blob_store import BlobStore
-from edge_server.coordinator.standby import replica_source
-from edge_server.coordinator.standby.following import Entry
+from edge_server.coordinator.standby import following, replica_source
 from edge_server.storage.sqlite_file import only_rows, repeat
 from schemas.errors import ConfigError, PeerError
 from schemas.tensors.chunks import BlobRef
@@ -26,7 +25,7 @@ class RunCopy:
         shutil.rmtree(run / replica_source.FOLDER, ignore_errors=True)
         self.store = BlobStore(run / replica_source.FOLDER)
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: following.Entry) -> None:
         """Make the copy what the followed folder was after this entry; its blobs are in the store."""
         if entry.journal is not None:
             self._clear()

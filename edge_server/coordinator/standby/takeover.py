@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from edge_client.system.watchdog import watchdog_of
 from edge_client.transport import broker_link, chunk_transfer
-from edge_client.transport.broker_link import BrokerAddress
 from edge_client.transport.event_loop import EventLoop, Stop
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
@@ -180,7 +179,7 @@ class Standby:
 
 
 def follow(
-    federation: str, address: BrokerAddress, out: Path, *, say: Callable[[str], None]
+    federation: str, address: broker_link.BrokerAddress, out: Path, *, say: Callable[[str], None]
 ) -> tuple[End, keeper.LeaseKeeper | None]:
     """Follow the holder of the federation's lease in the folder `out`; with the lease, once it is held.
 

@@ -19,10 +19,9 @@ from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.groups.feature_sums import HeadRule
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.weighting.registry import WEIGHTINGS
+from schemas import messages, statistics
 from schemas.errors import ConfigError
-from schemas.messages import MAX_MESSAGE_BYTES, Update
 from schemas.security.secure_aggregation import MaskingTerms
-from schemas.statistics import StatisticsRequest
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.chunks import BlobRef
 from schemas.values import ModelSpec, TrainingMetrics
@@ -51,7 +50,7 @@ def _terms(
     """Terms for numbers that are weighted by examples, or `equal`."""
     known = masked_figures.distinct(specs)
     segments, _ = masked_figures.partition(known, channel_map)
-    if len(specs) * (SHARE_DIGITS * (1 + len(segments)) + NAME_DIGITS) > MAX_MESSAGE_BYTES:
+    if len(specs) * (SHARE_DIGITS * (1 + len(segments)) + NAME_DIGITS) > messages.MAX_MESSAGE_BYTES:
         raise ConfigError(
             f"the shares of {len(specs)} devices with {len(segments)} segments do not fit a message",
             key="[clients] fraction",
@@ -69,14 +68,14 @@ def _terms(
 
 
 def statistics_terms(
-    config: Config, request: StatisticsRequest, model: ModelSpec, examples: Sequence[int]
+    config: Config, request: statistics.StatisticsRequest, model: ModelSpec, examples: Sequence[int]
 ) -> MaskingTerms:
     """Masking terms for answers to a request for statistics, for devices with this number of examples."""
     privacy = config.privacy.model_copy(update={"value_range": masked_figures.VALUE_RANGE})
     return _terms(privacy, [SubModelSpec()] * len(examples), examples, statistics_map(request, model))
 
 
-def statistics_map(request: StatisticsRequest, model: ModelSpec) -> ChannelMap:
+def statistics_map(request: statistics.StatisticsRequest, model: ModelSpec) -> ChannelMap:
     """Where the numbers of a masked answer are."""
     return masked_figures.map_of(masked_figures.mean_shapes(answer_shapes(request, model)))
 
@@ -84,7 +83,7 @@ def statistics_map(request: StatisticsRequest, model: ModelSpec) -> ChannelMap:
 def sum_masked_answers(
     updates: Sequence[ClientUpdate],
     opened: protocol.OpenedSecrets,
-    request: StatisticsRequest,
+    request: statistics.StatisticsRequest,
     model: ModelSpec,
 ) -> ClientUpdate:
     """The answer of all survivors to a request for statistics."""
@@ -163,7 +162,7 @@ def sum_masked_updates(
     return ClientUpdate(protocol.COHORT, SubModelSpec(), {"model": mean}, weight)
 
 
-def cohort_update(total: ClientUpdate, blob: BlobRef, sample: Update) -> Update:
+def cohort_update(total: ClientUpdate, blob: BlobRef, sample: messages.Update) -> messages.Update:
     """The sum as the message of a device named `COHORT`, for the journal; `sample` is any summed update."""
     about = {"examples": total.examples, "epochs": sample.metrics.epochs, "steps": 0, **total.metrics}
     metrics = TrainingMetrics.model_validate(about)

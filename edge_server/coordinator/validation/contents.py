@@ -20,8 +20,7 @@ from edge_client.compression.zstd import is_compressed, unpack
 from edge_client.pruning.channel_selection import kept_count
 from edge_client.pruning.slicing import check_spec, expected_shapes
 from edge_client.storage.file_recycling import SUFFIX, Spares
-from edge_server.coordinator.validation import consistency
-from edge_server.coordinator.validation.data_statistics import answer_numbers
+from edge_server.coordinator.validation import consistency, data_statistics
 from edge_server.strategy.groups.rule import MAX_ROWS, GroupRule, Shape
 from schemas.errors import InvariantError, PeerError, Reason
 from schemas.messages import SiteReceipt, Task, TrainTask, Update, tasks
@@ -141,7 +140,7 @@ BYTES_PER_TENSOR = 256
 def max_answer_bytes(task: Task, channel_map: ChannelMap, rules: Sequence[GroupRule] = ()) -> int:
     """Most bytes of an honest answer to `task`: tensors, header, attention scores."""
     if isinstance(task, TrainTask) and task.statistics is not None:
-        return HEADER_BYTES + 8 * answer_numbers(task.statistics, task.model)
+        return HEADER_BYTES + 8 * data_statistics.answer_numbers(task.statistics, task.model)
     shapes = _answer_shapes(_smallest_honest(task, channel_map), task, channel_map, rules)
     chain, held = make_chain(task.uplink), shapes.pop("model")
     factors = _sent_factors(task, held)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from edge_server.config.run_sections import FirewallSettings
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.validation import consistency, round_review
-from edge_server.coordinator.validation.consistency import Magnitudes, magnitudes_of
 from edge_server.coordinator.validation.leave_one_out import Closing, LeaveOneOut, model_without
 from edge_server.coordinator.validation.norms import MODEL, STATISTICS, NormBound, Norms, norms_of
 from edge_server.rounds.quarantine import site_key
@@ -52,7 +51,7 @@ class UpdateHistory:
         self.norms, self.replays = NormBound(settings), Replays()
         self._canary = canary
 
-    def measure(self, sizes: Magnitudes) -> dict[str, float]:
+    def measure(self, sizes: consistency.Magnitudes) -> dict[str, float]:
         return norms_of(sizes, self._channel_map, self._bounded)
 
     def find_outliers(self, updates: Mapping[str, Norms]) -> dict[str, str]:
@@ -69,7 +68,7 @@ class UpdateHistory:
         """
         self.replays.check(update.device, update.blob.digest, update.round, moved=moved)
         known = self.norms.is_known(MODEL)
-        reference = None if known else self.measure(magnitudes_of({MODEL: params})).get(MODEL)
+        reference = None if known else self.measure(consistency.magnitudes_of({MODEL: params})).get(MODEL)
         self.norms.check(norms, reference)
         late = update.round <= round_number
         consistency.check_variances(update, groups, params, self._channel_map, late=late)

@@ -15,10 +15,9 @@ import numpy as np
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.validation import contents, norms, round_review
 from edge_server.rounds.events import CheckSum, SumChecked
-from edge_server.strategy.aggregation import partial_sums
+from edge_server.strategy.aggregation import blocks, partial_sums
 from edge_server.strategy.aggregation.accumulator import FINE as UNIT
 from edge_server.strategy.aggregation.accumulator import join_sums
-from edge_server.strategy.aggregation.blocks import row_blocks
 from edge_server.strategy.aggregation.updates import is_statistic
 from schemas.errors import PeerError
 from schemas.messages import SiteSum, Update
@@ -89,7 +88,7 @@ def check_receipts(
     for name, layout in channel_map.parameters.items():
         kind = norms.STATISTICS if is_statistic(name) else norms.MODEL
         most = _largest(f"{kind}{norms.PEAK}", weights, updates)
-        for start, stop in row_blocks(layout.shape):
+        for start, stop in blocks.row_blocks(layout.shape):
             rows = join_sums(
                 *(
                     rows_of(groups[group], name, start, stop)

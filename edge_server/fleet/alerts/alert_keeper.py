@@ -5,8 +5,7 @@ import queue
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from edge_server.fleet.alerts import delivery, incidents, machine, store
-from edge_server.fleet.alerts.alert import Facts, evaluate, gather
+from edge_server.fleet.alerts import alert, delivery, incidents, machine, store
 from edge_server.fleet.alerts.receivers.home_assistant import Publish, Unresolved, home_assistant
 from edge_server.fleet.alerts.receivers.http_post import alertmanager, webhook
 from edge_server.fleet.alerts.receivers.mail import mail
@@ -156,14 +155,14 @@ class AlertKeeper(Part):
             acknowledged=self._store.acknowledgements().keys(),
             page=self._page,
         )
-        found = evaluate(self._rules, self._facts(now), now)
+        found = alert.evaluate(self._rules, self._facts(now), now)
         after = machine.step(self._alerts, found, plan, now)
         self._store.save(self._alerts, after.alerts, after.notifications, now=now)
         self._alerts = dict(after.alerts)
         if after.notifications:
             self._deliveries.wake()
 
-    def _facts(self, now: float) -> Facts:
+    def _facts(self, now: float) -> alert.Facts:
         heard = {name for name, since in self._connected.items() if now - since >= self._settled_s}
         devices = (row for row in self._reader.devices() if row.federation in self._federations)
-        return gather(devices, self._incidents.read(now), unheard=frozenset(self._federations - heard))
+        return alert.gather(devices, self._incidents.read(now), unheard=frozenset(self._federations - heard))

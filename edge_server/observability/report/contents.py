@@ -15,8 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from edge_client.storage.atomic_files import write_synced
-from edge_server.releases.registry.describe import describe_run
-from edge_server.releases.registry.registry import Version
+from edge_server.releases.registry import describe, registry
 from edge_server.storage import records, run_files
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.provenance import Provenance, provenance
@@ -63,7 +62,7 @@ class RunContents:
     federation_toml: str
     settings: Mapping[str, Any]
     made: Provenance | None = None
-    version: Version | None = None
+    version: registry.Version | None = None
     described: Mapping[str, Any] = field(default_factory=dict)
     boards: Mapping[str, str] = field(default_factory=dict)
     trained: Mapping[str, int] = field(default_factory=dict)
@@ -107,10 +106,10 @@ def read_run_contents(directory: Path) -> RunContents:
     )
 
 
-def _version(directory: Path) -> Version | None:
+def _version(directory: Path) -> registry.Version | None:
     """The registry's description of the run's models; None without models or with invalid signatures."""
     try:
-        return describe_run(directory)
+        return describe.describe_run(directory)
     except (EdgeError, OSError):
         return None
 

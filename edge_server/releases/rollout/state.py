@@ -25,7 +25,6 @@ from schemas.messages import (
 )
 from schemas.security.manifest import SignedManifest
 from schemas.tensors.chunks import BlobRef
-from schemas.values import Fraction, Seconds
 
 # The rules of a rollout: the size of groups, when the next group opens, when the rollout stops.
 
@@ -49,13 +48,13 @@ class RolloutRules(Frozen):
 
     canary: Annotated[str, StringConstraints(pattern=SIZE_PATTERN)] = "10%"
     groups: int = Field(default=2, ge=1, le=100)
-    success: Fraction = 0.95
-    error: Fraction | None = None
+    success: values.Fraction = 0.95
+    error: values.Fraction | None = None
     at_once: int = Field(default=32, ge=1, le=10_000)
     expect: int = Field(default=1, ge=1, le=1_000_000)
-    gather_s: Seconds = 5.0
-    away_s: Seconds = 600.0
-    silent_s: Seconds = 300.0
+    gather_s: values.Seconds = 5.0
+    away_s: values.Seconds = 600.0
+    silent_s: values.Seconds = 300.0
     only: tuple[Name, ...] = ()
     where: str = ""
     terms: rollout.TrialTerms | client_update.UpdateTerms = rollout.TrialTerms.model_construct()

@@ -15,8 +15,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from edge_client.security.identity import certificates, private_files
-from edge_client.transport.broker_link import Inbox, LinkUp, TlsFiles, parse_address
-from edge_client.transport.mqtt_client import Link
+from edge_client.transport import broker_link, mqtt_client
 from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.certificates import client_certificate
 from edge_server.security.identity.mosquitto import REVOKED
@@ -60,17 +59,17 @@ def read_pid(path: Path) -> int:
 
 def evict(authority: Authority, device: str, broker: str) -> None:
     """End the device's connection, if it has one; raises `EdgeError` if the broker cannot be reached."""
-    key, inbox = certificates.new_key(), Inbox()
+    key, inbox = certificates.new_key(), broker_link.Inbox()
     passing = client_certificate(
         authority.root, device, key.public_key(), lifetime_s=PASSING_S, now=authority.clock()
     )
     with tempfile.TemporaryDirectory(prefix="edge-evict-") as name:
         folder = Path(name)
-        files = TlsFiles(folder / "ca", folder / "certificate", folder / "key")
+        files = broker_link.TlsFiles(folder / "ca", folder / "certificate", folder / "key")
         private_files.write_private(folder / "ca", authority.ca_pem)
         private_files.write_private(folder / "certificate", passing.public_bytes(Encoding.PEM))
         private_files.write_private(folder / "key", certificates.key_pem(key))
-        link = Link(parse_address(broker, files), inbox, client_id=device, filters=())
+        link = mqtt_client.Link(broker_link.parse_address(broker, files), inbox, client_id=device, filters=())
         link.open()
         try:
             _await_up(inbox)
@@ -81,14 +80,14 @@ def evict(authority: Authority, device: str, broker: str) -> None:
             link.close()
 
 
-def _await_up(inbox: Inbox) -> None:
+def _await_up(inbox: broker_link.Inbox) -> None:
     until, last = time.monotonic() + DEADLINE_S, ""
     while (left := until - time.monotonic()) > 0:
         try:
             event = inbox.get(timeout=left)
         except queue.Empty:
             break
-        if isinstance(event, LinkUp):
+        if isinstance(event, broker_link.LinkUp):
             return
         last = str(getattr(event, "reason", last))
     raise EdgeError(f"the broker cannot be reached, so the device may still be connected: {last}")

@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from edge_client.transport import broker_link, mqtt_client
-from edge_client.transport.broker_link import BrokerAddress
 from edge_client.transport.event_loop import EventLoop, Stop
 from edge_server.security.identity import enrolment_codes, mosquitto
 from edge_server.security.identity.authority import Authority
@@ -30,7 +29,7 @@ log = logging.getLogger(__name__)
 class RegistrationService:
     """Answers until it is stopped."""
 
-    def __init__(self, authority: Authority, address: BrokerAddress) -> None:
+    def __init__(self, authority: Authority, address: broker_link.BrokerAddress) -> None:
         self._address, self._registration = address, RegistrationAuthority(authority)
         self.inbox: broker_link.Inbox = queue.SimpleQueue()
         filters = topics.authority_filters(authority.settings.federation)

@@ -22,7 +22,6 @@ from edge_client.security.secure_aggregation.masks import Ring, Scale, pair_key,
 from edge_client.security.secure_aggregation.protocol import revealed_segments
 from schemas import errors, messages
 from schemas.errors import PeerError
-from schemas.messages import MaskCohort, UnmaskAnswer
 from schemas.security.secure_aggregation import MaskingTerms, Member
 from schemas.tensors.arrays import Array
 
@@ -37,7 +36,7 @@ class OpenedSecrets:
     """
 
     terms: MaskingTerms
-    cohort: MaskCohort
+    cohort: messages.MaskCohort
     survivors: Mapping[str, Member]
     seeds: Mapping[str, Mapping[int, bytes]] = field(repr=False)
     lost: Mapping[str, bytes] = field(repr=False)
@@ -55,10 +54,10 @@ class OpenedSecrets:
 
 def open_secrets(
     terms: MaskingTerms,
-    cohort: MaskCohort,
+    cohort: messages.MaskCohort,
     partners: Mapping[str, Member],
     survivors: Iterable[str],
-    answers: Mapping[str, UnmaskAnswer],
+    answers: Mapping[str, messages.UnmaskAnswer],
 ) -> OpenedSecrets:
     """Combine the secrets from the members' answers; raises `PeerError` for shares that do not fit."""
     points = share_points([member.name for member in cohort.members])
@@ -83,14 +82,14 @@ def open_secrets(
     return OpenedSecrets(terms, cohort, alive, seeds, lost)
 
 
-def _shares(answer: UnmaskAnswer, name: str, count: int) -> tuple[int, ...]:
+def _shares(answer: messages.UnmaskAnswer, name: str, count: int) -> tuple[int, ...]:
     shares = answer.seeds.get(name, ())
     if len(shares) != count:
         raise PeerError(f"{answer.device} gives {len(shares)} shares of {name}, expected {count}")
     return tuple(int(share, 16) for share in shares)
 
 
-def _key_share(answer: UnmaskAnswer, name: str) -> int:
+def _key_share(answer: messages.UnmaskAnswer, name: str) -> int:
     if name not in answer.keys:
         raise PeerError(f"{answer.device} does not give a share of the key of {name}")
     return int(answer.keys[name], 16)

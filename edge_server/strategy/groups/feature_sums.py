@@ -17,8 +17,7 @@ from edge_client.training.feature_sums import GRAM, GROUP, MEANS_GROUP, PARTS, S
 from edge_server.strategy.aggregation.array_stores import store_arrays
 from edge_server.strategy.aggregation.updates import ClientUpdate, sources_of
 from edge_server.strategy.explanations import Observed
-from edge_server.strategy.groups import device_sums, least_squares, statistics
-from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, GroupTraits, Shape
+from edge_server.strategy.groups import device_sums, least_squares, rule, statistics
 from edge_server.strategy.selection.interface import Noise, RoundResult
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import Arrays
@@ -27,8 +26,8 @@ from schemas.values import ModelSpec
 MAX_WORK = 1e12  # Devices times the cube of features up to which devices are tested on each other
 
 
-@GroupTraits(ignores_models=True, is_sum=True, bounds_examples=True)
-class HeadRule(GroupRule):
+@rule.GroupTraits(ignores_models=True, is_sum=True, bounds_examples=True)
+class HeadRule(rule.GroupRule):
     """What both rules have in common: they differ in how a head is solved.
 
     Without `keep` the sums are not held, and tiers have the global model's head. With `earlier` a run that
@@ -95,7 +94,7 @@ class HeadRule(GroupRule):
         wanted = device_sums.sums_of_tier(sums[0].head, spec, channel_map)
         return self.head_for(wanted, sums, channel_map)
 
-    def shapes(self, model: Mapping[str, Shape], network: ModelSpec) -> Mapping[str, Shape]:
+    def shapes(self, model: Mapping[str, rule.Shape], network: ModelSpec) -> Mapping[str, rule.Shape]:
         """The sub-model's sums; raises `ConfigError` for a network without a head."""
         from edge_client.models.header import header_of
 
@@ -103,7 +102,7 @@ class HeadRule(GroupRule):
         outputs, features = model[f"{head}.weight"]
         assert features is not None
         rows = feature_sums.width(features)
-        sums: dict[str, Shape] = {TARGETS: (PARTS, rows, outputs), SQUARES: (PARTS,)}
+        sums: dict[str, rule.Shape] = {TARGETS: (PARTS, rows, outputs), SQUARES: (PARTS,)}
         if self.gram:
             sums[GRAM] = (PARTS, feature_sums.packed_size(rows))
         return {f"{head}/{name}": shape for name, shape in sums.items()}
@@ -120,20 +119,20 @@ class HeadRule(GroupRule):
         if counted != examples:
             raise device_sums.impossible(f"the sums are of {counted:g} examples, the update of {examples}")
 
-    def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
+    def fold(self, held: Arrays, result: RoundResult) -> rule.FoldedGroup:
         """The sums held with those of this round, and their heads; none once devices have trained.
 
         A device's sums take the place of its earlier ones.
         """
         sources = sources_of(result.updates)
         if any(source.groups["model"] for source in sources):
-            return FoldedGroup({}, result.after)
+            return rule.FoldedGroup({}, result.after)
         senders = [source for source in sources if source.groups.get(self.name)]
         sent = [_sums_of(source, source.groups[self.name], result.channel_map) for source in senders]
         if not sent:
-            return FoldedGroup(held, result.after)
+            return rule.FoldedGroup(held, result.after)
         if result.noise is not None:
-            return FoldedGroup({}, {**result.after, **self._noisy_head(sent, result, result.noise)})
+            return rule.FoldedGroup({}, {**result.after, **self._noisy_head(sent, result, result.noise)})
         if not self.owns:
             folded = self.with_heads(sent, result.after, result.channel_map)
             tested = {
@@ -141,12 +140,12 @@ class HeadRule(GroupRule):
                 for name, array in folded.held.items()
                 if name.startswith(f"{device_sums.TESTED}/")
             }
-            return FoldedGroup(tested, folded.params)
+            return rule.FoldedGroup(tested, folded.params)
         devices = {sums.device for sums in sent}
         kept = [sums for sums in device_sums.held_sums(held) if sums.device not in devices]
         sums = sorted([*kept, *sent], key=lambda each: each.device)
         folded = self.with_heads(sums, result.after, result.channel_map)
-        return FoldedGroup(store_arrays(folded.held, result.keep), folded.params)
+        return rule.FoldedGroup(store_arrays(folded.held, result.keep), folded.params)
 
     def _noisy_head(
         self, sent: Sequence[device_sums.DeviceSums], result: RoundResult, noise: Noise
@@ -172,16 +171,16 @@ class HeadRule(GroupRule):
 
     def continue_sums(
         self, earlier: Arrays, rows: device_sums.Rows, params: Arrays, channel_map: ChannelMap
-    ) -> FoldedGroup:
+    ) -> rule.FoldedGroup:
         """What another run of the same network held, with its heads; nothing of sums of another kind."""
         sums = [each.with_classes(rows) for each in device_sums.held_sums(earlier)]
         if not sums or any((GRAM in each.arrays) != self.gram for each in sums):
-            return FoldedGroup({}, params)
+            return rule.FoldedGroup({}, params)
         return self.with_heads(sums, params, channel_map)
 
     def with_heads(
         self, sums: Sequence[device_sums.DeviceSums], params: Arrays, channel_map: ChannelMap
-    ) -> FoldedGroup:
+    ) -> rule.FoldedGroup:
         """These sums with each tier's head, and the global model with that of its own features.
 
         If nobody has summed the full network's features, its head is that of the widest tier, 0 elsewhere.
@@ -196,7 +195,7 @@ class HeadRule(GroupRule):
             if tier != statistics.FULL:
                 held |= {f"{tier}/{name}": array for name, array in arrays.items()}
         widest = max(sums, key=lambda each: (each.tier == statistics.FULL, len(each.features)), default=None)
-        return FoldedGroup(held, {**params, **(solved[widest.tier] if widest else {})})
+        return rule.FoldedGroup(held, {**params, **(solved[widest.tier] if widest else {})})
 
     def head_for(
         self, tier: device_sums.DeviceSums, sums: Sequence[device_sums.DeviceSums], channel_map: ChannelMap
@@ -220,7 +219,7 @@ class HeadRule(GroupRule):
         return {weight: whole, bias: head.offset.astype(np.float32)}
 
 
-@GroupTraits(ignores_models=True, is_sum=True, bounds_examples=True)
+@rule.GroupTraits(ignores_models=True, is_sum=True, bounds_examples=True)
 class RidgeHead(HeadRule):
     """The head is the least-squares solution of all devices' examples together.
 
@@ -294,7 +293,7 @@ class RidgeHead(HeadRule):
         return {device: as_held(device, about) for device, about in tested.items()}
 
 
-@GroupTraits(ignores_models=True, is_sum=True, bounds_examples=True)
+@rule.GroupTraits(ignores_models=True, is_sum=True, bounds_examples=True)
 class ClassMeansHead(HeadRule):
     """The head chooses the class whose mean of all devices' features is nearest.
 

@@ -5,7 +5,6 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from edge_server.transport.broker import wire
-from edge_server.transport.broker.wire import Code, MqttError, Reader, check_topic
 
 Value = int | str | bytes | tuple[str, str]
 
@@ -50,34 +49,34 @@ class Property(NamedTuple):
 Properties = tuple[Property, ...]
 
 
-def _flag(reader: Reader) -> int:
+def _flag(reader: wire.Reader) -> int:
     value = reader.number(1)
     if value > 1:
-        raise MqttError(f"a property that is 0 or 1 has {value}", Code.PROTOCOL_ERROR)
+        raise wire.MqttError(f"a property that is 0 or 1 has {value}", wire.Code.PROTOCOL_ERROR)
     return value
 
 
-def _above_zero(read: Callable[[Reader], int]) -> Callable[[Reader], int]:
-    def read_above_zero(reader: Reader) -> int:
+def _above_zero(read: Callable[[wire.Reader], int]) -> Callable[[wire.Reader], int]:
+    def read_above_zero(reader: wire.Reader) -> int:
         value = read(reader)
         if not value:
-            raise MqttError("a property that must be above 0 is 0", Code.PROTOCOL_ERROR)
+            raise wire.MqttError("a property that must be above 0 is 0", wire.Code.PROTOCOL_ERROR)
         return value
 
     return read_above_zero
 
 
-def _topic(reader: Reader) -> str:
+def _topic(reader: wire.Reader) -> str:
     value = reader.text()
-    check_topic(value)
+    wire.check_topic(value)
     return value
 
 
-def _number_reader(width: int) -> Callable[[Reader], int]:
+def _number_reader(width: int) -> Callable[[wire.Reader], int]:
     return lambda reader: reader.number(width)
 
 
-def _pair(reader: Reader) -> tuple[str, str]:
+def _pair(reader: wire.Reader) -> tuple[str, str]:
     return reader.text(), reader.text()
 
 
@@ -85,8 +84,8 @@ def _number(width: int) -> Callable[[int], bytes]:
     return lambda value: value.to_bytes(width, "big")
 
 
-_Kind = tuple[Callable[[Reader], Value], Callable[..., bytes]]
-_TEXT: _Kind = (Reader.text, wire.text)
+_Kind = tuple[Callable[[wire.Reader], Value], Callable[..., bytes]]
+_TEXT: _Kind = (wire.Reader.text, wire.text)
 
 _P = Prop
 _MESSAGE = {_P.PAYLOAD_FORMAT, _P.MESSAGE_EXPIRY, _P.CONTENT_TYPE, _P.RESPONSE_TOPIC, _P.CORRELATION_DATA}
@@ -109,9 +108,9 @@ _KINDS: dict[Prop, _Kind] = {
     **dict.fromkeys((_P.MESSAGE_EXPIRY, _P.SESSION_EXPIRY, _P.WILL_DELAY), (_number_reader(4), _number(4))),
     **dict.fromkeys((_P.CONTENT_TYPE, _P.ASSIGNED_CLIENT_ID, _P.AUTHENTICATION_METHOD), _TEXT),
     **dict.fromkeys((_P.RESPONSE_INFORMATION, _P.SERVER_REFERENCE, _P.REASON_STRING), _TEXT),
-    **dict.fromkeys((_P.CORRELATION_DATA, _P.AUTHENTICATION_DATA), (Reader.binary, wire.binary)),
+    **dict.fromkeys((_P.CORRELATION_DATA, _P.AUTHENTICATION_DATA), (wire.Reader.binary, wire.binary)),
     _P.RESPONSE_TOPIC: (_topic, wire.text),
-    _P.SUBSCRIPTION_ID: (_above_zero(Reader.varint), wire.varint),
+    _P.SUBSCRIPTION_ID: (_above_zero(wire.Reader.varint), wire.varint),
     _P.USER_PROPERTY: (_pair, lambda pair: wire.text(pair[0]) + wire.text(pair[1])),
     _P.MAXIMUM_PACKET_SIZE: (_above_zero(_number_reader(4)), _number(4)),
 }
@@ -127,19 +126,19 @@ IN_UNSUBSCRIBE: frozenset[Prop] = frozenset()
 IN_DISCONNECT = frozenset({_P.SESSION_EXPIRY, _P.SERVER_REFERENCE, _P.REASON_STRING})
 
 
-def read_properties(reader: Reader, allowed: frozenset[Prop]) -> Properties:
+def read_properties(reader: wire.Reader, allowed: frozenset[Prop]) -> Properties:
     """Take a property block off `reader`; MqttError for an unknown, misplaced or repeated one."""
-    block = Reader(reader.take(reader.varint()))
+    block = wire.Reader(reader.take(reader.varint()))
     found: list[Property] = []
     seen: set[Prop] = set()
     while block.bytes_left:
         number = block.varint()
         if number not in _KINDS:
-            raise MqttError(f"unknown property {number}")
+            raise wire.MqttError(f"unknown property {number}")
         key = Prop(number)
         if key is not Prop.USER_PROPERTY:
             if key not in allowed or key in seen:
-                raise MqttError(f"{key.name} is misplaced or stands twice", Code.PROTOCOL_ERROR)
+                raise wire.MqttError(f"{key.name} is misplaced or stands twice", wire.Code.PROTOCOL_ERROR)
             seen.add(key)
         found.append(Property(key, _KINDS[key][0](block)))
     return tuple(found)

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from edge_client.transport import broker_link, mqtt_client
-from edge_client.transport.broker_link import BrokerAddress
 from edge_client.transport.event_loop import EventLoop
 from edge_server.transport.lease import machine
 from edge_server.transport.lease import state as lease
@@ -38,7 +37,7 @@ class LeaseKeeper:
 
     def __init__(
         self,
-        address: BrokerAddress,
+        address: broker_link.BrokerAddress,
         federation: str,
         me: LeaseHolder,
         *,

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edge_client.transport import broker_link, mqtt_client
-from edge_client.transport.broker_link import BrokerAddress
 from edge_server.config.object_store import HomeAssistantSettings
 from edge_server.observability.integrations.background_thread import BackgroundThread
 from edge_server.observability.integrations.home_assistant import install_button, states, topics
@@ -33,8 +32,8 @@ class HomeAssistant:
         federation: str,
         registry: Path,
         *,
-        address: BrokerAddress,
-        rollout: BrokerAddress,
+        address: broker_link.BrokerAddress,
+        rollout: broker_link.BrokerAddress,
         settled_s: float = SETTLED_S,
     ) -> None:
         self._topics, self._settled_s = topics.HomeAssistantTopics(federation, settings.prefix), settled_s
