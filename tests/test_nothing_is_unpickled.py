@@ -37,7 +37,7 @@ KNOWN = {
     # Imports torchvision or timm, of a fixed list.
     ("edge_client/models/zoo.py", "importlib.import_module"),
     # Downloads a published file, which is then read as arrays alone.
-    ("edge_server/coordinator/pretrained/libraries.py", "torch.hub"),
+    ("edge_server/coordinator/pretrained/sources.py", "torch.hub"),
     # Compiles a graph that this process has just recorded from a network of known parts; it loads none.
     ("edge_client/training/step_capture.py", "torch.jit"),
     # Imports by name: the project's own `schemas`; the user's own `python:` source, model

@@ -21,7 +21,6 @@ from edge_server.coordinator.round_record import RoundFigures, closed_event
 from edge_server.coordinator.round_rules import make_membership, make_rules
 from edge_server.observability.snapshot import Watcher
 from edge_server.rounds import closing, events, machine, reputation
-from edge_server.rounds import machine as rounds
 from edge_server.rounds.fleet import MAX_DEVICES, Device, Fleet
 from edge_server.simulation.device import DeviceEdge, Surroundings, lay_out, link
 from edge_server.simulation.events import (
@@ -196,7 +195,7 @@ class Simulation:
     # --- the state machine ---
     def _step(self, event: events.Event) -> None:
         now = self._timeline.now
-        self._federation, commands = rounds.step(self._federation, event, now)
+        self._federation, commands = machine.step(self._federation, event, now)
         self._reporter.phases.at(self._federation.phase, now)
         about(round=self._federation.round)
         for command in commands:

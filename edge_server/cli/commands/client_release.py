@@ -89,7 +89,7 @@ def _make(verbs: Subparsers) -> None:
 
 
 def pack_release(args: argparse.Namespace) -> int:
-    from edge_server.releases.client.making import Wanted, make_release
+    from edge_server.releases.client.offering import Wanted, make_release
     from edge_server.security.signing_key import load_or_make_signing_key
     from edge_server.storage import audit_log
 

@@ -171,7 +171,7 @@ def _describe_network(weights: str | None) -> tuple[str, str]:
     if weights is None:
         return OWN, ""
     from edge_client.models.registry import is_library_network
-    from edge_server.coordinator.pretrained.libraries import inputs_of
+    from edge_server.coordinator.pretrained.sources import inputs_of
 
     if not is_library_network(weights):
         raise ConfigError(f"--network {weights}", remedy="write torchvision:NAME or timm:NAME")

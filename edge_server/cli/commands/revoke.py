@@ -65,8 +65,7 @@ def tell_mosquitto(
     args: argparse.Namespace, authority: "Authority", device: str, certificates: int
 ) -> "Revocation":
     """Let the broker of the options read the revocation list, and end the device's connection."""
-    from edge_server.security.identity.eviction import read_pid
-    from edge_server.security.identity.revocation import notify_broker
+    from edge_server.security.identity.revocation import notify_broker, read_pid
 
     pid = read_pid(args.mosquitto_pid_file) if args.mosquitto_pid_file else args.mosquitto_pid
     return notify_broker(authority, device, certificates, pid=pid, end=args.evict, broker=args.broker)

@@ -1,6 +1,7 @@
-"""The kinds of sources that weights come from."""
+"""The kinds of sources that weights come from; what torchvision and timm publish is read here."""
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -8,11 +9,111 @@ from pathlib import Path
 from typing import Any
 
 from edge_client.inference.export.metadata import read_preprocessing
+from edge_client.models import registry, zoo
 from edge_client.models.registry import InputRecord
-from edge_server.coordinator.pretrained import files, libraries
-from edge_server.coordinator.pretrained.files import WeightFile, check_size
+from edge_client.system.plain_text import say
+from edge_server.coordinator.pretrained import files
 from schemas.errors import ConfigError
+from schemas.tensors.files import digest_of_tensors
 from schemas.values import ModelSpec, Preprocessing
+
+# Weights that torchvision and timm publish: `torchvision:NAME`, `torchvision:NAME.WEIGHTS`, `timm:NAME`.
+# They are downloaded once, here on the server, and kept where the library keeps them: `TORCH_HOME` and
+# `HF_HOME` name other folders. A device downloads nothing.
+
+
+def read_torchvision(stated: str, input_shape: tuple[int, ...]) -> files.WeightFile:
+    """The weights of torchvision's own list; its default ones if none are named. Raises `ConfigError`."""
+    from torchvision import models
+
+    _, network = registry.library_and_network(stated.partition(".")[0])
+    published = models.get_model_weights(network)
+    chosen = published[stated.partition(".")[2]] if "." in stated else published.DEFAULT
+    file = files.read_torch(_fetch(chosen.url))
+    classes = tuple(map(str, chosen.meta.get("categories", ())))
+    return replace(file, stated=stated, inputs=inputs_of(stated), classes=classes)
+
+
+def read_timm(stated: str, input_shape: tuple[int, ...]) -> files.WeightFile:
+    """The weights of timm's registry, as its network of this input has them. Raises `ConfigError`.
+
+    timm renames old arrays, and fits positions of pictures of another size and first layers of other colours.
+    """
+    import timm
+
+    name = stated.partition(":")[2]
+    about = _timm_record(name)
+    options: dict[str, Any] = {}
+    if len(input_shape) == 3:
+        options["in_chans"] = input_shape[0]
+        if about.fixed_input_size:
+            options["img_size"] = input_shape[1:]
+    say(f"edge-server: timm gets the weights of '{name}', unless it has them", file=sys.stderr)
+    try:
+        module = timm.create_model(name, pretrained=True, **options)
+    except Exception as error:  # of timm, of its hub, of the network, of the disk
+        raise _unreachable(stated, error, "let timm get them once on this machine") from error
+    arrays = files.as_arrays(module.state_dict())
+    return files.WeightFile(
+        arrays,
+        stated,
+        digest_of_tensors(arrays),
+        inputs=inputs_of(stated),
+        classes=tuple(about.label_names or ()),
+    )
+
+
+def inputs_of(stated: str) -> registry.InputRecord:
+    """What the library says of the inputs of weights; `ConfigError` if it has none of this name."""
+    try:
+        record = zoo.input_record(stated)
+    except ConfigError as error:
+        raise ConfigError(error.reason, key=files.KEY, remedy=error.remedy) from error
+    library, _, name = stated.partition(":")
+    if library == "timm":
+        _timm_record(name)
+    return record
+
+
+def _timm_record(name: str) -> Any:
+    """What timm knows of weights; `ConfigError` if it has none."""
+    import timm
+
+    about = timm.get_pretrained_cfg(name)
+    if about is None or not about.has_weights:
+        others = timm.list_models(f"{name.partition('_')[0]}*", pretrained=True)
+        example = f", such as timm:{others[0]}" if others else ""
+        raise files.refuse(
+            f"timm knows the network '{name}' and has no weights of it", f"name others{example}"
+        )
+    return about
+
+
+def _fetch(url: str) -> Path:
+    """The file of a URL in torch's cache, downloaded unless it is there.
+
+    Its name has the beginning of its digest, and another file is refused.
+    """
+    from torch import hub
+
+    path = Path(hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
+    if path.exists():
+        return path
+    say(f"edge-server: downloading {url} to {path}", file=sys.stderr)
+    digest = hub.HASH_REGEX.search(path.name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        hub.download_url_to_file(url, str(path), digest and digest[1], progress=sys.stderr.isatty())
+    except Exception as error:  # of the network, of the disk, or another digest
+        raise _unreachable(url, error, f"copy it to {path} by another way") from error
+    return path
+
+
+def _unreachable(what: str, error: Exception, remedy: str) -> ConfigError:
+    return files.refuse(
+        f"{what} cannot be downloaded: {files.one_line(error)}", f"{remedy}, or name a file of weights"
+    )
+
 
 # The inputs of weights in a file: stated in an exported model, or in what timm's hub puts beside weights.
 
@@ -24,7 +125,7 @@ def inputs_of_file(path: Path) -> InputRecord | None:
 
     Raises `ConfigError` for a file of weights that is missing or too large.
     """
-    check_size(path)
+    files.check_size(path)
     try:
         return _read_export(path) if path.suffix.lower() == ".onnx" else _read_beside(path.with_name(BESIDE))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -75,10 +176,10 @@ class SourceKind:
     example: str
     is_meant: Callable[[str], bool]
     inputs: Callable[[str], InputRecord | None]
-    read: Callable[[str, tuple[int, ...]], WeightFile]
+    read: Callable[[str, tuple[int, ...]], files.WeightFile]
 
 
-def _file_kind(example: str, read: Callable[[Path], WeightFile], *suffixes: str) -> SourceKind:
+def _file_kind(example: str, read: Callable[[Path], files.WeightFile], *suffixes: str) -> SourceKind:
     return SourceKind(
         example,
         lambda text: Path(text).suffix.lower() in suffixes,
@@ -109,7 +210,7 @@ def _in_package(text: str) -> Path:
     return path
 
 
-def _read_from_package(text: str, shape: tuple[int, ...]) -> WeightFile:
+def _read_from_package(text: str, shape: tuple[int, ...]) -> files.WeightFile:
     path = _in_package(text)
     found = next((kind for kind in FILES.values() if kind.is_meant(str(path))), None)
     if found is None:
@@ -146,14 +247,14 @@ SOURCES: Mapping[str, SourceKind] = {
     "torchvision": SourceKind(
         "torchvision:resnet18",
         lambda text: text.startswith("torchvision:"),
-        libraries.inputs_of,
-        libraries.read_torchvision,
+        inputs_of,
+        read_torchvision,
     ),
     "timm": SourceKind(
         "timm:mobilenetv3_small_100",
         lambda text: text.startswith("timm:"),
-        libraries.inputs_of,
-        libraries.read_timm,
+        inputs_of,
+        read_timm,
     ),
 }
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from edge_server.fleet.diagnostics.kept_answers import Diagnostics
+from edge_server.fleet.diagnostics.remote_part import Diagnostics
 from edge_server.fleet.people import store, values
 from edge_server.fleet.settings.service import ServiceSettings
 from edge_server.storage.service_folder import ServiceFolder

@@ -54,8 +54,12 @@ def _ask(desk: Desk, args: Args, actor: Actor, now: float, what: Diagnostic) -> 
 def revoke(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     """Revoke a device's certificates, and end its connection where the broker is at hand."""
     from edge_server.security.identity.authority import open_authority
-    from edge_server.security.identity.eviction import read_pid
-    from edge_server.security.identity.revocation import check_is_known, notify_broker, revoke_certificates
+    from edge_server.security.identity.revocation import (
+        check_is_known,
+        notify_broker,
+        read_pid,
+        revoke_certificates,
+    )
 
     with closing(Inventory(desk.folder.inventory)) as inventory:
         device = _within_scope(inventory, args, actor)

@@ -9,7 +9,7 @@ from typing import Any
 
 from edge_server.fleet.actions import alerts, devices, jobs, people
 from edge_server.fleet.actions.action import Action, Change, Desk, Field
-from edge_server.fleet.diagnostics.kept_answers import LOG_LINES
+from edge_server.fleet.diagnostics.remote_part import LOG_LINES
 from edge_server.fleet.people.values import Actor, NotAllowed, check_role
 from edge_server.storage import audit_log
 from schemas.errors import ConfigError, nearest

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from edge_server.fleet.page import device_rows, guard
 from edge_server.fleet.page.login_routes import DONE, LoginRoutes, PageParts, json_object
 from edge_server.fleet.people.values import NotAllowed, check_role
-from edge_server.observability.dashboard.answers import error_of, json_answer, on_http_error
+from edge_server.observability.dashboard.access import error_of, json_answer, on_http_error
 from edge_server.observability.dashboard.app import ASSETS as SHARED_ASSETS
 from schemas.errors import ConfigError, EdgeError, PeerError
 

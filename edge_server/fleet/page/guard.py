@@ -9,8 +9,7 @@ from starlette.responses import Response
 from edge_client.system.bounded_listener import counted_address
 from edge_server.fleet.people import lockout, login, passwords, store, values
 from edge_server.fleet.settings.page import PageSettings
-from edge_server.observability.dashboard.access import HEADERS, Guard
-from edge_server.observability.dashboard.answers import error_of
+from edge_server.observability.dashboard.access import HEADERS, Guard, error_of
 
 CHANGE_HEADER = "x-edge-change"  # Header with the change token of the session
 

@@ -21,8 +21,7 @@ from edge_server.fleet.people.login import LoginRefused, log_in, log_in_known
 from edge_server.fleet.people.openid import LONGEST_S, OpenIdProvider, PendingLogins
 from edge_server.fleet.people.passwords import change_token_of, digest_of
 from edge_server.fleet.people.values import MIN_ROLES, Actor
-from edge_server.observability.dashboard.access import Access
-from edge_server.observability.dashboard.answers import error_of, json_answer
+from edge_server.observability.dashboard.access import Access, error_of, json_answer
 from schemas.errors import EdgeError
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from edge_client.transport.broker_link import is_loopback
 from edge_server.fleet.actions.action import Desk
-from edge_server.fleet.diagnostics.kept_answers import Diagnostics
-from edge_server.fleet.diagnostics.remote_part import RemotePart
+from edge_server.fleet.diagnostics.remote_part import Diagnostics, RemotePart
 from edge_server.fleet.page import guard, login_routes
 from edge_server.fleet.page.app import make_app
 from edge_server.fleet.page.lists import FolderLists

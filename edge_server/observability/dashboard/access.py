@@ -1,4 +1,4 @@
-"""Access control of the dashboard: the `Host` header, the token, the methods, and the security headers.
+"""Access control of the dashboard (`Host` header, token, methods, security headers), and answers as JSON.
 
 A foreign page whose domain name is made to resolve to this machine (DNS rebinding) sends that name as `Host`
 and is refused.
@@ -7,17 +7,48 @@ and is refused.
 import hashlib
 import hmac
 import ipaddress
+import json
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edge_server.observability.dashboard.answers import error_of
+from schemas.errors import ConfigError
+
+# JSON answers and errors of the pages' routes.
+
+
+def json_text(value: Any) -> str:
+    """Compact JSON without characters that a browser could read as markup."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(json_text(value), status, headers, "application/json")
+
+
+def error_of(status: int, error: Exception | str, **headers: str) -> Response:
+    """An error as JSON: its text, and of settings the fields of each problem.
+
+    `retry_after` stands for the header `Retry-After`.
+    """
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    problems = {"problems": error.fields()} if isinstance(error, ConfigError) else {}
+    return json_answer({"error": str(error), **problems}, status, named)
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return error_of(error.status_code, error.detail)
+
 
 METHODS = ("GET", "HEAD")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

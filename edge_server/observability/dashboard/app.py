@@ -16,8 +16,13 @@ from starlette.types import ASGIApp
 
 from edge_server.config.measures import parse_digits
 from edge_server.observability.dashboard import fleet_view, model_view, rollout_view, run_reader
-from edge_server.observability.dashboard.access import Access, AccessGuard
-from edge_server.observability.dashboard.answers import error_of, json_answer, on_http_error
+from edge_server.observability.dashboard.access import (
+    Access,
+    AccessGuard,
+    error_of,
+    json_answer,
+    on_http_error,
+)
 from edge_server.observability.dashboard.events import events_value
 from edge_server.observability.dashboard.feed import EventStream, EventWriter, Feed
 from edge_server.observability.device_totals import read_lineage

@@ -17,7 +17,7 @@ from typing import TypeVar
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from edge_server.observability.dashboard import answers, fleet_view, run_reader, run_view
+from edge_server.observability.dashboard import access, fleet_view, run_reader, run_view
 from edge_server.observability.dashboard.events import (
     Cursor,
     Event,
@@ -282,4 +282,4 @@ class EventWriter:
 
 def event_text(event: Event) -> str:
     """One event as sent; JSON has no line breaks, so that no text in it can begin another event."""
-    return f"event: {event.name}\ndata: {answers.json_text(event.data)}\n\n"
+    return f"event: {event.name}\ndata: {access.json_text(event.data)}\n\n"

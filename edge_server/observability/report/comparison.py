@@ -9,6 +9,7 @@ from edge_server.config.units import UNKNOWN, bytes_text, count_text, duration_t
 from edge_server.observability.report import costs, origin
 from edge_server.observability.report.charts import Chart, Series
 from edge_server.observability.report.contents import RunContents
+from edge_server.observability.report.costs import measure
 from edge_server.observability.report.document import (
     Block,
     Code,
@@ -23,7 +24,6 @@ from edge_server.observability.report.document import (
     words,
 )
 from edge_server.observability.report.figure_tables import curve, percent
-from edge_server.observability.report.measures import measure
 from edge_server.storage.records import RoundRecord
 
 RUN_COLUMNS = ("run", "recipe", "model", "devices", "rounds", "outcome", "test accuracy", "best", "epsilon")

@@ -8,7 +8,7 @@ from typing import Any
 from edge_client.data.tasks.learning_task import Metric
 from edge_server.config.units import bytes_text, count_text, duration_text
 from edge_server.observability.figures import ACCURACY, leading_metric
-from edge_server.observability.report.measures import RunMeasures, averaging_window, measure
+from edge_server.observability.report.costs import RunMeasures, averaging_window, measure
 from edge_server.simulation.experiments.cells import Cell, EndedRun, Plan
 from edge_server.simulation.experiments.experiment import PaperNumbers
 from edge_server.simulation.experiments.findings import NOTHING, Spread, Table, spread, without_empty

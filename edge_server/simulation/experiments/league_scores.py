@@ -25,7 +25,7 @@ from edge_server.config.config import Config
 from edge_server.config.test_data import load_test_data, model_spec
 from edge_server.observability.dashboard.grad_cam_process import tier_model
 from edge_server.observability.figures import ACCURACY, leading_metric, tested_figures
-from edge_server.observability.report.measures import averaging_window, first_reached
+from edge_server.observability.report.costs import averaging_window, first_reached
 from edge_server.simulation import inputs, population
 from edge_server.simulation.experiments.cells import EndedRun
 from edge_server.storage.records import RoundRecord

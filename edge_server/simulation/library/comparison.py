@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_server.config.config import Config
-from edge_server.observability.report.measures import measure
+from edge_server.observability.report.costs import measure
 from edge_server.simulation.experiments.cells import expand_grid, slug
 from edge_server.simulation.library.extras import data_frame, new_axes
 from edge_server.simulation.library.run import Run, html_rows

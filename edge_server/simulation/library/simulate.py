@@ -24,8 +24,14 @@ from edge_server.coordinator.launch import print_notices, stopped_by_signals
 from edge_server.coordinator.run_start import finished_run
 from edge_server.observability.snapshot import WatcherGroup
 from edge_server.simulation.inputs import as_simulated
-from edge_server.simulation.library.progress import CallbackFailed, EachRound, OnRound, progress_watcher
-from edge_server.simulation.library.run import Run, load_run
+from edge_server.simulation.library.run import (
+    CallbackFailed,
+    EachRound,
+    OnRound,
+    Run,
+    load_run,
+    progress_watcher,
+)
 from edge_server.simulation.simulator import simulate as run_simulation
 from edge_server.storage.service_folder import run_folder
 from schemas.errors import ConfigError, EdgeError

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from edge_server.fleet.actions.action import Desk
 from edge_server.fleet.diagnostics.inquiry import Inquired, Terms
-from edge_server.fleet.diagnostics.kept_answers import Diagnostics, Request
+from edge_server.fleet.diagnostics.remote_part import Diagnostics, Request
 from edge_server.fleet.page.app import make_app
 from edge_server.fleet.page.guard import Reception
 from edge_server.fleet.page.lists import FolderLists

@@ -3,7 +3,7 @@
 import pytest
 
 from edge_server.observability.figures import ACCURACY
-from edge_server.observability.report.measures import averaging_window, first_reached, measure
+from edge_server.observability.report.costs import averaging_window, first_reached, measure
 from edge_server.simulation.experiments.findings import spread
 from tests.edge_server.simulation.experiments.made_up import record, summary
 

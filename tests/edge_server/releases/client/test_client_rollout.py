@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from edge_client.transport.broker_link import Arrived, LinkUp, parse_address
-from edge_server.releases.client.making import Wanted, make_release
-from edge_server.releases.client.offering import new_rollout
+from edge_server.releases.client.offering import Wanted, make_release, new_rollout
 from edge_server.releases.client.store import ReleaseStore
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.machine import stop_rollout

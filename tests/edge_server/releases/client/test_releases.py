@@ -7,7 +7,7 @@ import pytest
 
 from edge_client.storage.client_archive import read_release
 from edge_server.cli.main import EDGE_SERVER
-from edge_server.releases.client.making import Wanted, make_release
+from edge_server.releases.client.offering import Wanted, make_release
 from edge_server.releases.client.store import ReleaseStore
 from edge_server.security.signing_key import load_or_make_signing_key
 from edge_server.storage import audit_log

@@ -13,7 +13,7 @@ from edge_client.security.identity.key_pair import CertificateFiles
 from edge_client.security.identity.validity import Validity, needs_renewal
 from edge_client.transport.broker_link import Arrived, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
-from edge_server.security.identity.eviction import reload_broker
+from edge_server.security.identity.revocation import reload_broker
 from schemas.errors import PeerError
 from schemas.messages import Reason, Refusal, decode_message, encode_message
 from tests.edge_server.security.identity.conftest import (

@@ -10,7 +10,7 @@ from edge_client.transport.broker_link import LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
 from edge_server.cli.main import main
 from edge_server.security.identity.enrolment_codes import issue_code
-from edge_server.security.identity.eviction import copy_revocation_list
+from edge_server.security.identity.revocation import copy_revocation_list
 from schemas.topics import Channel, DeviceTopic
 from tests.edge_server.security.identity.clients import Client, refusal
 from tests.edge_server.security.identity.conftest import (

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from edge_server.observability.snapshot import Snapshot
-from edge_server.simulation.library.progress import NotebookBar, TerminalLine, progress_watcher
+from edge_server.simulation.library.run import NotebookBar, TerminalLine, progress_watcher
 
 
 class Shown:
