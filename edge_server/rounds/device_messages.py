@@ -14,11 +14,10 @@ from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.state import Federation, Phase, Step, with_participant
-from schemas import messages
+from schemas import messages, values
 from schemas.errors import Reason, format_count
 from schemas.security.manifest import Manifest
 from schemas.tensors.chunks import NO_CHUNKS, Chunk, ChunkSet
-from schemas.values import Eligibility
 
 
 def receive(
@@ -120,7 +119,7 @@ def _on_death(federation: Federation, death: messages.Death, now: float) -> Step
 
 def _eligibility_note(known: Device | None, device: Device) -> list[events.Command]:
     """A note if the owner's rules now allow something else than before."""
-    before = Eligibility.TRAIN if known is None else known.eligibility
+    before = values.Eligibility.TRAIN if known is None else known.eligibility
     if device.eligibility is before:
         return []
     return [events.Note(f"is now to {device.eligibility}", device.name, detail=device.ineligible_because)]

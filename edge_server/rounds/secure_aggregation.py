@@ -18,16 +18,8 @@ from edge_server.rounds.rollback import training_failed
 from edge_server.rounds.state import Federation, Step, announce
 from edge_server.security.secure_aggregation import protocol as machine
 from edge_server.security.secure_aggregation.protocol import MaskAgreement, OpenedSecrets, Stage
+from schemas import messages
 from schemas.errors import PeerError, Reason
-from schemas.messages import (
-    EntrustedShares,
-    KeyAdvertisement,
-    KeyShares,
-    MaskCohort,
-    Message,
-    UnmaskAnswer,
-    UnmaskRequest,
-)
 
 ASK_AGAIN_S = 5.0  # Seconds before an unanswered request for help is repeated
 
@@ -39,9 +31,11 @@ def begin_agreement(federation: Federation, event: RoundPlanned, now: float) -> 
     return MaskAgreement(tasks, until=now + federation.rules.masking_step_s) if tasks else None
 
 
-def on_message(federation: Federation, message: KeyAdvertisement | KeyShares | UnmaskAnswer) -> Step:
+def on_message(
+    federation: Federation, message: messages.KeyAdvertisement | messages.KeyShares | messages.UnmaskAnswer
+) -> Step:
     """Take a device's message for the agreement, or refuse it, naming its attempt."""
-    if federation.masking is None and isinstance(message, UnmaskAnswer):
+    if federation.masking is None and isinstance(message, messages.UnmaskAnswer):
         return federation, []  # other answers were enough
     if federation.masking is None:
         return federation, [_refusal(message, Reason.STALE_ROUND, "no masks are being agreed")]
@@ -49,12 +43,12 @@ def on_message(federation: Federation, message: KeyAdvertisement | KeyShares | U
         taken, replies = machine.take_part(federation.masking, message)
     except PeerError as error:
         refusal = _refusal(message, Reason(error.reason), str(error))
-        left = _without(federation, message) if isinstance(message, KeyAdvertisement) else federation
+        left = _without(federation, message) if isinstance(message, messages.KeyAdvertisement) else federation
         return left, [refusal]
     return replace(federation, masking=taken), _sends(replies)
 
 
-def _without(federation: Federation, message: KeyAdvertisement) -> Federation:
+def _without(federation: Federation, message: messages.KeyAdvertisement) -> Federation:
     """A device that is late, or sends other keys (it was restarted), has missed the round."""
     participant = federation.participants.get(message.device)
     if participant is None or participant.final or participant.assignment.task.attempt != message.attempt:
@@ -156,7 +150,11 @@ def _hidden(opened: OpenedSecrets) -> list[Command]:
 
 
 def _go_on(
-    federation: Federation, masking: MaskAgreement, members: Set[str], messages: Iterable[Message], now: float
+    federation: Federation,
+    masking: MaskAgreement,
+    members: Set[str],
+    outgoing: Iterable[messages.Message],
+    now: float,
 ) -> Step:
     """The next step, with these members; other participants at work have missed the round."""
     parts = [
@@ -166,7 +164,7 @@ def _go_on(
     patiences = {Stage.MASKING: math.inf, Stage.UNMASKING: federation.rules.deadline_s}
     patience = patiences.get(masking.stage, federation.rules.masking_step_s)
     timed = replace(masking, until=now + patience, ask_at=now + ASK_AGAIN_S)
-    return replace(federation, participants=Participants.of(parts), masking=timed), _sends(messages)
+    return replace(federation, participants=Participants.of(parts), masking=timed), _sends(outgoing)
 
 
 def _abandon(federation: Federation, why: str, now: float) -> Step:
@@ -178,15 +176,19 @@ def _abandon(federation: Federation, why: str, now: float) -> Step:
     return abandon(fresh, why, now, untrained=untrained)
 
 
-def _sends(messages: Iterable[Message]) -> list[Command]:
-    return [Send(_addressee(message), message) for message in messages]
+def _sends(outgoing: Iterable[messages.Message]) -> list[Command]:
+    return [Send(_addressee(message), message) for message in outgoing]
 
 
-def _addressee(message: Message) -> str:
-    assert isinstance(message, MaskCohort | EntrustedShares | UnmaskRequest)
+def _addressee(message: messages.Message) -> str:
+    assert isinstance(message, messages.MaskCohort | messages.EntrustedShares | messages.UnmaskRequest)
     return message.device
 
 
-def _refusal(message: KeyAdvertisement | KeyShares | UnmaskAnswer, reason: Reason, detail: str) -> Command:
+def _refusal(
+    message: messages.KeyAdvertisement | messages.KeyShares | messages.UnmaskAnswer,
+    reason: Reason,
+    detail: str,
+) -> Command:
     named = {"run": message.run, "attempt": message.attempt}
     return send_refusal(message.federation, message.device, reason, detail, **named)

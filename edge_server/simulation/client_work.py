@@ -18,7 +18,6 @@ from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.logging.formatters import about
 from edge_client.training.choice import make_trainer
 from edge_server.simulation import clock, population
-from edge_server.simulation.population import Counts
 from schemas.errors import EdgeError, PeerError, Reason
 from schemas.messages import DeliverTask, Delivery, Update, decode_task, encode_message
 from schemas.values import TrainerName
@@ -44,7 +43,7 @@ class ClientJob:
     task: str
     trainer: TrainerName = "torch"
     memory: int | None = None
-    examples: Counts | None = None
+    examples: population.Counts | None = None
     alarm: DriftAlarm | None = None
 
 

@@ -15,7 +15,6 @@ from edge_client.security.secure_aggregation.mask_update import mask_update
 from edge_client.storage.blob_store import BlobStore
 from edge_server.observability.counters import RunCounters
 from edge_server.simulation import client_work, clock, population
-from edge_server.simulation.client_work import ClientJob, Engine, Outcome
 from edge_server.simulation.events import (
     Downloaded,
     MessageToServer,
@@ -24,7 +23,6 @@ from edge_server.simulation.events import (
     Uploaded,
     WorkEnded,
 )
-from edge_server.simulation.population import GrowingData, Growth
 from schemas import capabilities, errors, messages, values
 from schemas.errors import PeerError
 from schemas.tensors.chunks import BlobRef
@@ -40,7 +38,7 @@ class Surroundings:
 
     federation: str
     timeline: Timeline[TimelineEvent]
-    engine: Engine[Any]
+    engine: client_work.Engine[Any]
     store: BlobStore
     clients: Path
     tally: RunCounters
@@ -67,7 +65,7 @@ class DeviceState:
     number: int = 0
     lost_at: float | None = 0.0
     held: frozenset[str] = frozenset()
-    growth: Growth | None = None
+    growth: population.Growth | None = None
 
 
 class DeviceEdge:
@@ -82,7 +80,7 @@ class DeviceEdge:
         profile: values.CapabilityProfile,
         data: values.DataCard,
         presence: Presence | None = None,
-        growing: GrowingData | None = None,
+        growing: population.GrowingData | None = None,
     ) -> None:
         self.device, self._pace, self._around = device, pace, around
         self.profile, self.card, self._presence, self._growing = profile, data, presence, growing
@@ -239,7 +237,7 @@ class DeviceEdge:
         working = self._session.phase is SessionPhase.WORKING and self._attempt == attempt
         return self._job if working else None
 
-    def finish_work(self, outcome: Outcome) -> None:
+    def finish_work(self, outcome: client_work.Outcome) -> None:
         task = self._session.task
         assert task is not None
         self._job = None
@@ -276,7 +274,7 @@ class DeviceEdge:
             self._attempt = task.attempt
             trainer, memory = self.device.trainer, clock.free_for_training(self.profile)
             grown = () if self._growing is None else self._growing.begin_job()
-            job = ClientJob(self.device.name, task.model_dump_json(), trainer, memory, *grown)
+            job = client_work.ClientJob(self.device.name, task.model_dump_json(), trainer, memory, *grown)
             self._job = self._around.engine.submit(job)
 
     def _drop_job(self) -> None:

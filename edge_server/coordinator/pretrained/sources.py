@@ -10,7 +10,6 @@ from typing import Any
 
 from edge_client.inference.export.metadata import read_preprocessing
 from edge_client.models import registry, zoo
-from edge_client.models.registry import InputRecord
 from edge_client.system.plain_text import say
 from edge_server.coordinator.pretrained import files
 from schemas.errors import ConfigError
@@ -120,7 +119,7 @@ def _unreachable(what: str, error: Exception, remedy: str) -> ConfigError:
 BESIDE = "config.json"
 
 
-def inputs_of_file(path: Path) -> InputRecord | None:
+def inputs_of_file(path: Path) -> registry.InputRecord | None:
     """What is stated of the inputs; None if nothing is, or nothing that can be read.
 
     Raises `ConfigError` for a file of weights that is missing or too large.
@@ -132,7 +131,7 @@ def inputs_of_file(path: Path) -> InputRecord | None:
         return None
 
 
-def record_of(about: Preprocessing, input_shape: tuple[int, ...]) -> InputRecord | None:
+def record_of(about: Preprocessing, input_shape: tuple[int, ...]) -> registry.InputRecord | None:
     """The inputs of a model of this shape; None if what pictures become was not stated for it."""
     if (how := about.resizing) is None or len(input_shape) != 3:
         return None
@@ -140,10 +139,10 @@ def record_of(about: Preprocessing, input_shape: tuple[int, ...]) -> InputRecord
     if not {len(about.mean), len(about.std)} <= {1, colours}:
         return None
     mean, std = (figures * (colours // len(figures)) for figures in (about.mean, about.std))
-    return InputRecord((height, width), mean, std, how.crop, how.interpolation)
+    return registry.InputRecord((height, width), mean, std, how.crop, how.interpolation)
 
 
-def _read_export(path: Path) -> InputRecord | None:
+def _read_export(path: Path) -> registry.InputRecord | None:
     """Of a model that a run has exported."""
     import onnx
     from google.protobuf.message import DecodeError
@@ -156,7 +155,7 @@ def _read_export(path: Path) -> InputRecord | None:
     return record_of(read_preprocessing(metadata), tuple(json.loads(metadata["input.shape"])))
 
 
-def _read_beside(path: Path) -> InputRecord | None:
+def _read_beside(path: Path) -> registry.InputRecord | None:
     """Of weights that were fetched by hand from timm's hub."""
     about: dict[str, Any] = json.loads(path.read_bytes())["pretrained_cfg"]
     shape = ModelSpec(name="timm", input_shape=about["input_size"], num_classes=1).input_shape
@@ -175,7 +174,7 @@ class SourceKind:
 
     example: str
     is_meant: Callable[[str], bool]
-    inputs: Callable[[str], InputRecord | None]
+    inputs: Callable[[str], registry.InputRecord | None]
     read: Callable[[str, tuple[int, ...]], files.WeightFile]
 
 

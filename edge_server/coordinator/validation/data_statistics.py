@@ -8,11 +8,9 @@ from numpy.typing import NDArray
 
 from edge_client.data.tasks.registry import learning_task
 from edge_server.coordinator.validation.consistency import out_of_bounds, wrong_shape
-from schemas import statistics
+from schemas import messages, statistics, values
 from schemas.errors import PeerError, Reason
-from schemas.messages import TrainTask, Update
 from schemas.tensors.arrays import Arrays, Groups, kind_of
-from schemas.values import ModelSpec
 
 ROUNDING = 1e-9  # Relative tolerance for rounding in float64
 MAX_VALUE = 3.5e38  # Examples are float32 at most
@@ -20,7 +18,7 @@ Shapes = dict[str, dict[str, tuple[int, ...]]]
 Sums = Mapping[str, NDArray[np.float64]]
 
 
-def answer_shapes(request: statistics.StatisticsRequest, model: ModelSpec) -> Shapes:
+def answer_shapes(request: statistics.StatisticsRequest, model: values.ModelSpec) -> Shapes:
     kind = learning_task(model.task).labels
     shapes = {statistics.FEATURES: _sum_shapes(model.input_shape[0], request.bins)}
     if kind == "numbers":
@@ -30,13 +28,13 @@ def answer_shapes(request: statistics.StatisticsRequest, model: ModelSpec) -> Sh
     return shapes
 
 
-def answer_numbers(request: statistics.StatisticsRequest, model: ModelSpec) -> int:
+def answer_numbers(request: statistics.StatisticsRequest, model: values.ModelSpec) -> int:
     groups = answer_shapes(request, model).values()
     return sum(math.prod(shape) for arrays in groups for shape in arrays.values())
 
 
 def examine_statistics(
-    update: Update, groups: Groups, task: TrainTask, request: statistics.StatisticsRequest
+    update: messages.Update, groups: Groups, task: messages.TrainTask, request: statistics.StatisticsRequest
 ) -> None:
     """Raise `PeerError` unless `groups` is an answer to the task that some data has."""
     examples, shape = update.metrics.examples, task.model.input_shape
@@ -70,7 +68,7 @@ def _read(group: str, arrays: Arrays) -> Sums:
 
 
 def _check_kinds(
-    update: Update, groups: Groups, task: TrainTask, request: statistics.StatisticsRequest
+    update: messages.Update, groups: Groups, task: messages.TrainTask, request: statistics.StatisticsRequest
 ) -> None:
     """Groups, names, types and shapes, before anything is read."""
     expected = answer_shapes(request, task.model)

@@ -15,8 +15,7 @@ from edge_server.fleet.diagnostics.inquiry import Inquired, Inquiry, Terms
 from edge_server.fleet.part import Heard, Part, ServiceContext
 from edge_server.storage import audit_log
 from schemas.errors import ConfigError, EdgeError
-from schemas.messages import Death, DiagnosticPart, DiagnosticReceipt, DiagnosticRefusal
-from schemas.messages.remote import Diagnostic
+from schemas.messages import Death, DiagnosticPart, DiagnosticReceipt, DiagnosticRefusal, remote
 
 # What devices have answered to people who asked them on the page: in memory, the newest of each kind.
 
@@ -42,10 +41,10 @@ class Diagnostics:
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._asked: dict[tuple[str, str, Diagnostic], _Asked] = {}
+        self._asked: dict[tuple[str, str, remote.Diagnostic], _Asked] = {}
         self._lock = threading.Lock()
 
-    def ask(self, federation: str, device: str, what: Diagnostic, *, who: str, now: float) -> None:
+    def ask(self, federation: str, device: str, what: remote.Diagnostic, *, who: str, now: float) -> None:
         """Ask a device; raises `EdgeError` while it is being asked, or too many are."""
         key = (federation, device, what)
         with self._lock:
@@ -65,7 +64,7 @@ class Diagnostics:
         return {str(what): _value(what, asked) for what, asked in found.items() if asked is not None}
 
 
-def _value(what: Diagnostic, asked: _Asked) -> dict[str, Any]:
+def _value(what: remote.Diagnostic, asked: _Asked) -> dict[str, Any]:
     about = {"asked_by": asked.who, "asked_at": asked.at}
     if not asked.answer.done():
         return {**about, "status": "waiting"}
@@ -88,7 +87,7 @@ def _logs(document: Mapping[str, Any]) -> dict[str, Any]:
     return {"lines": [text for line in found[-LOG_LINES:] for text in log_lines(line)]}
 
 
-_SHOWN = {Diagnostic.DOCTOR: _doctor, Diagnostic.LOGS: _logs}
+_SHOWN = {remote.Diagnostic.DOCTOR: _doctor, remote.Diagnostic.LOGS: _logs}
 
 
 MAX_OPEN = 32  # Requests that the service works on at a time

@@ -9,7 +9,6 @@ from edge_server.config.units import UNKNOWN, bytes_text, count_text, duration_t
 from edge_server.observability.report import costs, origin
 from edge_server.observability.report.charts import Chart, Series
 from edge_server.observability.report.contents import RunContents
-from edge_server.observability.report.costs import measure
 from edge_server.observability.report.document import (
     Block,
     Code,
@@ -143,7 +142,7 @@ def _tiers(named: NamedRuns) -> Table:
 def _costs(named: NamedRuns) -> Table:
     rows = []
     for name, run in named:
-        cost = measure(run.history, run.summary)
+        cost = costs.measure(run.history, run.summary)
         cells = numbers(
             bytes_text(run.summary.downlink_bytes),
             bytes_text(run.summary.uplink_bytes),
