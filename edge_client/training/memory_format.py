@@ -23,8 +23,7 @@ def channels_innermost(module: nn.Module, examples: Tensor, *, partly: bool = Fa
     """Use channels-last weights of convolutions inside, if that helps; restore the default layout after.
 
     Some of `examples` are tried once on a network of a user's own. With group normalisation a network that is
-    `partly` trained keeps the default layout: behind frozen layers its backward pass would crash
-    (`findings/group-norm-behind-frozen-layers.sh`).
+    `partly` trained keeps the default layout, since torch 2.13 may end the process otherwise.
     """
     crashes = partly and any(isinstance(part, nn.GroupNorm) for part in module.modules())
     weights = [] if crashes else _weights(module)

@@ -159,7 +159,7 @@ def test_a_trial_changes_no_statistics_and_draws_no_numbers() -> None:
 
 
 def test_group_normalisations_behind_frozen_convolutions_train() -> None:
-    """With channels-last weights their backward pass would end the process."""
+    """They keep the default layout, and only they change."""
     module = network("cnn-group", (3, 16, 16))
     norms = [name for name, _ in module.named_parameters() if "norm" in name]
     before = arrays_of(module)
