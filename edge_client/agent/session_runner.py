@@ -123,7 +123,7 @@ class SessionRunner(Service):
         self._warned_of_little_data = False
 
     @property
-    def restored(self) -> bool:
+    def has_restored_session(self) -> bool:
         """Whether the session has what an earlier process has left."""
         return self._restored
 
@@ -296,7 +296,12 @@ class BlobWatch(Service):
         self._next = now + LOOK_S
         blobs = self._runner.state_store.blobs
         waiting = session.result or session.unanswered or session.masks.trained
-        if session.held and self._runner.restored and not waiting and blobs.newest() < time.time() - IDLE_S:
+        if (
+            session.held
+            and self._runner.has_restored_session
+            and not waiting
+            and blobs.newest() < time.time() - IDLE_S
+        ):
             log.info("no task has come for %d days: its blobs are removed", IDLE_S // DAY_S)
             forget_others(blobs, frozenset())
             self._runner.step(events.BlobsDiscarded(blobs.digests()))

@@ -1,19 +1,69 @@
 """Folders with one sub-folder of files per class: which are parts, which are classes, and which are no data.
 
+Of many files a few may be broken: these are left out, counted and named.
+
 A root may have its own parts, for training and testing, by the usual names; a validation part is for testing
 where there is no other. Hidden files and folders, and those that systems and tools put beside data, are
 skipped. What is left out is said once.
 """
 
+import logging
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from edge_client.data.classes import Names, in_order
 from edge_client.data.said_once import say_once
 from schemas.errors import ConfigError, format_count
+from schemas.values import SkippedFiles
+
+log = logging.getLogger(__name__)
+
+MAX_BROKEN = 0.1  # share of files that may be broken, unless the source states another; one may be
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class ReadFiles(Generic[Value]):
+    """The values of the files that could be read, with their places among all files, and what was skipped."""
+
+    values: list[Value]
+    places: list[int]
+    skipped: SkippedFiles | None
+
+
+def read_each(
+    paths: Sequence[Path], read: Callable[[Path], Value], *, source: str, most: float = MAX_BROKEN
+) -> ReadFiles[Value]:
+    """Read every file; one that raises `ConfigError` is skipped, and the log says so once for all of them.
+
+    Raises the first file's `ConfigError`, with the count, if more than the share `most` of them is broken.
+    """
+    values, places, errors = list[Value](), list[int](), list[ConfigError]()
+    for place, path in enumerate(paths):
+        try:
+            values.append(read(path))
+        except ConfigError as error:
+            errors.append(error)
+        else:
+            places.append(place)
+    if not errors:
+        return ReadFiles(values, places, None)
+    if not values or len(errors) > max(1, most * len(paths)):
+        if len(paths) == 1:
+            raise errors[0]
+        raise ConfigError(
+            f"{len(errors)} of {len(paths)} files are broken, more than broken={most:g} allows: {errors[0]}",
+            place=source,
+        ) from errors[0]
+    log.warning("%s: %d of %d files are skipped; the first: %s", source, len(errors), len(paths), errors[0])
+    return ReadFiles(
+        values, places, SkippedFiles(files=len(errors), of=len(paths), first=str(errors[0])[:500])
+    )
+
 
 TRAINING = ("train", "training")
 TESTING = ("test", "testing", "validation", "val", "valid", "dev", "eval")  # the first that a root has

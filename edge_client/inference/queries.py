@@ -21,8 +21,7 @@ from edge_client.data.arrays import (
     read_npy,
     read_npz,
 )
-from edge_client.data.broken_files import MAX_BROKEN, read_each
-from edge_client.data.class_folders import counts_in_words, files_below, parts_of
+from edge_client.data.class_folders import MAX_BROKEN, counts_in_words, files_below, parts_of, read_each
 from edge_client.data.classes import shorten_names
 from edge_client.data.dataset import LabelledData, Labels, Pixels
 from edge_client.data.pictures.folders import picture_options

@@ -68,8 +68,8 @@ def _with_torch(seconds: float) -> float:
 
 def _with_onnxruntime(seconds: float) -> float:
     from edge_client.training.step_graphs import names
+    from edge_client.training.step_graphs.running.arena import StepSession
     from edge_client.training.step_graphs.running.graph_file import read_step_graph
-    from edge_client.training.step_graphs.running.session import StepSession
 
     graph = read_step_graph(REFERENCE_STEP)
     session = StepSession(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from edge_client.data.local import LocalData
 from edge_client.training.results import TrainingStopped
 from edge_client.training.step_graphs.running import loop, optimizers, trainer
-from edge_client.training.step_graphs.running.session import StepSession
+from edge_client.training.step_graphs.running.arena import StepSession
 from edge_client.training.trainer import TrainingJob
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan

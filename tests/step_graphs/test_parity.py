@@ -17,10 +17,10 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.loop import train
 from edge_client.training.step_graphs.running import optimizers
+from edge_client.training.step_graphs.running.arena import StepSession
 from edge_client.training.step_graphs.running.loop import Training
 from edge_client.training.step_graphs.running.objectives import registry
 from edge_client.training.step_graphs.running.objectives.registry import DRAWN_INSIDE, Prox
-from edge_client.training.step_graphs.running.session import StepSession
 from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec

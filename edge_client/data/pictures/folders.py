@@ -16,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.broken_files import MAX_BROKEN, read_each
-from edge_client.data.class_folders import files_of_classes, parts_of, without_classes
+from edge_client.data.class_folders import MAX_BROKEN, files_of_classes, parts_of, read_each, without_classes
 from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, Pixels, make_labelled_data
 from edge_client.data.pictures import picture_files, units

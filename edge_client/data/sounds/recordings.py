@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.data import changes, class_folders, said_once
-from edge_client.data.broken_files import MAX_BROKEN, ReadFiles, read_each
+from edge_client.data.class_folders import MAX_BROKEN, ReadFiles, read_each
 from edge_client.data.classes import Names, in_order, shorten_names
 from edge_client.data.dataset import LabelledData, Pixels, make_labelled_data
 from edge_client.data.sounds import sound_files

@@ -9,7 +9,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from edge_client.data import broken_files, class_folders, said_once
+from edge_client.data import class_folders, said_once
+from edge_client.data import class_folders as broken_files
 from edge_client.data.tables.series_rows import in_series
 from edge_client.data.tables.table import ROW, Row, Table
 from schemas.errors import ConfigError

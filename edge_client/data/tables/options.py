@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data import broken_files, said_once
+from edge_client.data import class_folders, said_once
 from edge_client.data.source_options import names_in, number_option, one_of, whole_option
 from edge_client.data.tables import plan, values
 from edge_client.data.tables.table import ROW, Table, first_row, header_of
@@ -65,7 +65,7 @@ class TableChoice:
     time_format: str | None = None
     gap: float | None = None
     kind: str | None = None
-    broken: float = broken_files.MAX_BROKEN
+    broken: float = class_folders.MAX_BROKEN
 
 
 def choose(table: Table, options: Mapping[str, str], source: str) -> TableChoice:
@@ -110,7 +110,7 @@ def choose(table: Table, options: Mapping[str, str], source: str) -> TableChoice
         time_format=options.get("time-format"),
         gap=values.parse_gap(options.get("gap"), source=source),
         kind=one_of(options, "kind", ("", "classes", "numbers"), source=source) or None,
-        broken=number_option(options, "broken", broken_files.MAX_BROKEN, least=0, most=1, source=source),
+        broken=number_option(options, "broken", class_folders.MAX_BROKEN, least=0, most=1, source=source),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.data.broken_files import MAX_BROKEN
+from edge_client.data.class_folders import MAX_BROKEN
 from edge_client.data.tables.values import Seconds
 from schemas.errors import ConfigError
 from schemas.values import SkippedFiles

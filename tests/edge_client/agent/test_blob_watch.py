@@ -18,7 +18,11 @@ class Runner:
     """A runner with the blobs of one task, that were written `age` seconds ago."""
 
     def __init__(self, folder: Path, age: float, *, restored: bool = True) -> None:
-        self.blobs, self.restored, self.steps = BlobStore(folder, durable=False), restored, list[Any]()
+        self.blobs, self.has_restored_session, self.steps = (
+            BlobStore(folder, durable=False),
+            restored,
+            list[Any](),
+        )
         self.ref = self.blobs.put_blob(b"weights")
         written = time.time() - age
         os.utime(self.blobs.blob_path(self.ref.digest), (written, written))

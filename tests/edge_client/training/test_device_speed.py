@@ -16,8 +16,8 @@ from edge_client.system.hardware.processor import Processor
 from edge_client.training import device_speed
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.step import draw_step
+from edge_client.training.step_graphs.running.arena import StepSession
 from edge_client.training.step_graphs.running.graph_file import read_step_graph
-from edge_client.training.step_graphs.running.session import StepSession
 from schemas.values import MeasuredSpeed, TrainerName
 from tests.edge_client.training.reference_block import INPUT_SHAPE, ReferenceBlock
 

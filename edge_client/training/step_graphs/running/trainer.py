@@ -21,11 +21,11 @@ from edge_client.training import epochs, feature_sums, results
 from edge_client.training.feature_cache import FeatureCache, features_of_parts, inputs_at
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running import arena, loop, memory
+from edge_client.training.step_graphs.running.arena import StepSession
 from edge_client.training.step_graphs.running.graph_file import StepGraph, read_step_graph
 from edge_client.training.step_graphs.running.low_rank import LowRank
 from edge_client.training.step_graphs.running.objectives import registry
 from edge_client.training.step_graphs.running.objectives.objective import GraphObjective, Setting
-from edge_client.training.step_graphs.running.session import StepSession
 from edge_client.training.trainer import Trained, Trainer, TrainingJob, decline_unknown
 from schemas.errors import PeerError, Reason
 from schemas.messages import TrainTask

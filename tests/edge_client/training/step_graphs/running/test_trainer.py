@@ -18,8 +18,8 @@ from edge_client.training.results import TrainingStopped
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running import memory
 from edge_client.training.step_graphs.running import trainer as running
+from edge_client.training.step_graphs.running.arena import StepSession
 from edge_client.training.step_graphs.running.objectives.registry import OBJECTIVES
-from edge_client.training.step_graphs.running.session import StepSession
 from edge_client.training.step_graphs.running.trainer import OnnxTrainer
 from edge_client.training.torch_trainer import TorchTrainer
 from edge_client.training.trainer import Trainer
