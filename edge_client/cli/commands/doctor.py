@@ -29,7 +29,15 @@ exit codes: 0 nothing failed, 1 something did, 2 bad usage or configuration
 
 OPTIONS = (
     *config_option.device_options(
-        "--broker", "--ca", "--cert", "--key", "--federation", "--device-id", "--state-dir", "--trainer"
+        "--broker",
+        "--ca",
+        "--cert",
+        "--key",
+        "--federation",
+        "--device-id",
+        "--state-dir",
+        "--trainer",
+        "--providers",
     ),
     Option("--offline", bool, "skip the broker"),
     Option(
@@ -68,6 +76,7 @@ def _findings(args: argparse.Namespace) -> "Iterator[Finding]":
     from edge_client.cli.doctor import machine
     from edge_client.cli.doctor.libraries import first_trainer, libraries, trainers
     from edge_client.cli.doctor.machine import providers
+    from edge_client.inference.providers.table import ProviderSettings
     from edge_client.system.hardware.memory import memory
     from edge_client.system.hardware.processor import processor
     from edge_client.system.hardware.profile import recall_speeds, speeds_file
@@ -75,7 +84,7 @@ def _findings(args: argparse.Namespace) -> "Iterator[Finding]":
 
     yield from libraries()
     state = state_folder(args)
-    yield from providers(state)
+    yield from providers(state, stated=ProviderSettings(tuple(args.providers)))
     yield machine.disk(state)
     free, needed = memory(), process_bytes(recall_speeds(speeds_file(state), processor()))
     first = first_trainer(args.trainer, free.free, needed)

@@ -12,20 +12,31 @@ from edge_client.cli.doctor.libraries import PATIENCE_S
 from edge_client.inference.model_slots import Slots
 from edge_client.inference.providers.choice import ProviderChoice
 from edge_client.inference.providers.record import choice_in_use
-from edge_client.inference.providers.table import ANY_PROVIDER, CPU, PROVIDERS
+from edge_client.inference.providers.table import ANY_PROVIDER, CPU, PROVIDERS, ProviderSettings
 from edge_client.system.hardware import board, sysfs
 from edge_client.system.hardware.memory import Memory, storage
+from schemas.errors import ConfigError
 from schemas.values import TrainerName
 
 NAMES = "import onnxruntime as m; print(','.join(m.get_available_providers()))"
 
 
-def providers(state: Path, interpreter: str = sys.executable, root: Path = sysfs.ROOT) -> Iterator[Finding]:
-    """A finding about onnxruntime's providers, and one about what a trial has chosen for the model."""
+def providers(
+    state: Path,
+    interpreter: str = sys.executable,
+    root: Path = sysfs.ROOT,
+    stated: ProviderSettings = ANY_PROVIDER,
+) -> Iterator[Finding]:
+    """Findings about onnxruntime's providers and those that are stated, and about what a trial has chosen."""
     available = _available(interpreter)
     if available is None:
         return
     rows = ANY_PROVIDER.accelerators(available)
+    try:
+        stated.accelerators(available)
+    except ConfigError as error:
+        yield failure("providers", error.reason, error.remedy)
+        return
     if board.accelerator(root) == "cuda" and PROVIDERS["cuda"] not in rows:
         remedy = f"install {PROVIDERS['cuda'].package} in place of onnxruntime"
         yield warning("providers", "models run on the CPU, though there is an NVIDIA device", remedy)

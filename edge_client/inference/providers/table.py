@@ -126,6 +126,11 @@ class ProviderSettings:
 
     names: tuple[str, ...] = (AUTO,)
 
+    def __post_init__(self) -> None:
+        """Raises `ConfigError` without a name."""
+        if not self.names:
+            raise ConfigError("the list is empty", key="providers", remedy='state "auto", or "cpu" alone')
+
     @property
     def is_stated(self) -> bool:
         return AUTO not in self.names

@@ -9,6 +9,7 @@ from edge_client.cli.doctor.machine import providers
 from edge_client.cli.main import main
 from edge_client.inference.model_slots import ServedModel, Slots
 from edge_client.inference.providers.record import keep_choice
+from edge_client.inference.providers.table import ProviderSettings
 from edge_client.system import libraries
 from schemas.tensors.chunks import digest_of
 from tests.edge_client.cli.doctor.test_libraries import interpreter
@@ -39,6 +40,19 @@ def test_an_nvidia_device_without_its_onnxruntime_is_a_warning(tmp_path: Path) -
     (found,) = providers(tmp_path, interpreter(tmp_path, AVAILABLE), tmp_path)
     assert found.level == "warning"
     assert "onnxruntime-gpu" in found.remedy
+
+
+def test_a_stated_provider_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
+    stated = ProviderSettings(("cuda",))
+    (found,) = providers(tmp_path, interpreter(tmp_path, AVAILABLE), tmp_path, stated)
+    assert (found.level, found.detail) == ("failure", "this onnxruntime has no cuda, it has openvino, cpu")
+    assert "onnxruntime-gpu" in found.remedy
+
+
+def test_an_empty_list_of_providers_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "client.toml").write_text("providers = []\n")
+    assert main(["doctor", "--offline", "--config", str(tmp_path / "client.toml")]) == 2
+    assert 'providers: the list is empty: state "auto"' in capsys.readouterr().err
 
 
 def test_an_onnxruntime_that_crashes_is_left_to_the_check_of_libraries(tmp_path: Path) -> None:
