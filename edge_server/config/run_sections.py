@@ -10,7 +10,6 @@ from edge_server.config.board_profiles import profile
 from edge_server.strategy.weighting.claims import Claims
 from schemas import errors, selectors
 from schemas.base import Name, Settings
-from schemas.errors import ConfigError, nearest
 from schemas.values import LAST_ROUND, MAX_SITES, Seconds, Seed, TrainerName
 
 ENGINE_NAMES = ("local", "ray")  # engines for simulated devices; `simulation.engines` has an entry for each
@@ -148,7 +147,7 @@ class ClientSettings(Settings):
     def _where_is_a_selector(self) -> "ClientSettings":
         try:
             selectors.parse_where(self.where)
-        except ConfigError as error:
+        except errors.ConfigError as error:
             raise ValueError(f"where: {error}") from error
         return self
 
@@ -303,14 +302,14 @@ class SimulationSettings(Settings):
         try:
             for text in self.labels:
                 _parse_labels(text)
-        except ConfigError as error:
+        except errors.ConfigError as error:
             raise ValueError(f"labels: {error}") from error
         return self
 
     @model_validator(mode="after")
     def _engine_is_known(self) -> "SimulationSettings":
         if self.engine not in ENGINE_NAMES:
-            raise ValueError(f"unknown engine '{self.engine}'{nearest(self.engine, ENGINE_NAMES)}")
+            raise ValueError(f"unknown engine '{self.engine}'{errors.nearest(self.engine, ENGINE_NAMES)}")
         if self.ray_address is not None and self.engine != "ray":
             raise ValueError("ray-address is for engine = 'ray'")
         if self.engine != "local" and self.cohort not in (1, "auto"):
@@ -324,6 +323,6 @@ class SimulationSettings(Settings):
         try:
             for name in self.clock:
                 profile(name)
-        except ConfigError as error:
+        except errors.ConfigError as error:
             raise ValueError(str(error)) from error
         return self

@@ -22,7 +22,6 @@ from edge_server.storage.service_folder import ServiceFolder, default_service_fo
 from edge_server.transport.broker_connection import BrokerConnection
 from edge_server.transport.lease.keeper import LeaseKeeper
 from schemas import errors, messages, topics
-from schemas.errors import EdgeError, PeerError
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ class LabelWatch:
         """All labels if they have changed since the last call, else None; called a few times a second."""
         try:
             return self._read_changes()
-        except (EdgeError, OSError, sqlite3.Error) as error:
+        except (errors.EdgeError, OSError, sqlite3.Error) as error:
             if str(error) != self._failed:
                 log.warning("labels stay as they are: %s", error)
             self._failed = str(error)
@@ -134,7 +133,7 @@ class Reception:
             if not isinstance(topic, topics.DeviceTopic) or topic.channel is not topics.Channel.UP:
                 return False
             message = messages.decode_message(arrived.payload, federation=self._federation)
-        except PeerError:
+        except errors.PeerError:
             return False
         if not isinstance(message, messages.BlobRequest):
             return False

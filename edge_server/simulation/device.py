@@ -24,7 +24,6 @@ from edge_server.simulation.events import (
     WorkEnded,
 )
 from schemas import capabilities, errors, messages, values
-from schemas.errors import PeerError
 from schemas.tensors.chunks import BlobRef
 
 
@@ -323,7 +322,7 @@ class DeviceEdge:
         try:
             masked = mask_update(update, membership, self._around.store, shared=True)
             self.step(events.UpdateMasked(masked))
-        except PeerError as error:
+        except errors.PeerError as error:
             self.step(events.WorkFailed(membership.task, errors.Reason(error.reason), str(error)))
 
     def _on_settled(self, settled: events.Settled) -> None:

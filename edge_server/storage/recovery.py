@@ -20,7 +20,6 @@ from edge_server.security.secure_aggregation.protocol import COHORT
 from edge_server.storage import journal, journal_reader
 from edge_server.storage.records import RoundRecord
 from schemas import errors, messages, values
-from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +188,7 @@ def _record(closed: journal_reader.ClosedRound, lines: Mapping[int, RoundRecord]
         return RoundRecord.model_validate_json(closed.record)
     except ValueError as error:
         if closed.round not in lines:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"journal.sqlite: table 'rounds', row {closed.round}: the record cannot be read, and "
                 "history.jsonl does not have it either",
                 remedy=journal_reader.REMEDY,

@@ -19,7 +19,6 @@ from edge_server.rounds.gateway import events, machine
 from edge_server.rounds.gateway.state import Gateway
 from edge_server.storage.gateway_journal import GatewayJournal
 from schemas import errors, messages, topics
-from schemas.errors import ConfigError, EdgeError, PeerError
 from schemas.messages.remote import DiagnosticAnswer
 from schemas.tensors.chunks import CHUNK_SIZES, NO_CHUNKS
 
@@ -28,7 +27,7 @@ log = logging.getLogger(__name__)
 TICK_S = 0.25
 
 
-class GatewayStopped(EdgeError):
+class GatewayStopped(errors.EdgeError):
     """The gateway cannot go on."""
 
 
@@ -162,7 +161,7 @@ class SiteGateway:
     def _take_below(self, topic: topics.DeviceTopic | topics.SiteTopic, payload: bytes) -> None:
         try:
             found = intake.read_below(topic, payload, self.gateway)
-        except PeerError as error:
+        except errors.PeerError as error:
             self._refuse(topic.device, error, time.monotonic())
             return
         if isinstance(found, events.DeviceSpoke) and isinstance(found.message, DiagnosticAnswer):
@@ -171,7 +170,7 @@ class SiteGateway:
         if found is not None:
             self.step(self._with_bytes(found))
 
-    def _refuse(self, device: str, error: PeerError, now: float) -> None:
+    def _refuse(self, device: str, error: errors.PeerError, now: float) -> None:
         """Log the fault, and tell who spoke."""
         log.warning("%s: ignored (%s): %s", device, error.reason, error, extra={"reason": error.reason})
         if device:
@@ -227,6 +226,6 @@ def reopen_gateway(journal: GatewayJournal, store: BlobStore, federation: str, s
 def check_brokers(above: BrokerAddress, below: BrokerAddress) -> None:
     """Raise `ConfigError` if the site has no broker of its own."""
     if (above.host, above.port, above.path) == (below.host, below.port, below.path):
-        raise ConfigError(
+        raise errors.ConfigError(
             "this is the upstream broker", key=f"--broker {below}", remedy="the site needs one of its own"
         )

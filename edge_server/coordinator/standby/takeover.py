@@ -16,7 +16,6 @@ from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.coordinator import launch, run_start
 from edge_server.coordinator.standby import following, replica_copy, writing_right
-from edge_server.coordinator.standby.following import Entry, Following
 from edge_server.transport.lease import holder, keeper, phases
 from schemas import messages
 from schemas.errors import ConfigError, PeerError
@@ -48,7 +47,7 @@ class Standby:
         self._copy, self._run, self._goes_on = replica_copy.RunCopy(run), run, goes_on
         self._watchdog = watchdog_of(os.environ)
         me = lease.state.me
-        self._state = Following(me.instance)
+        self._state = following.Following(me.instance)
         self._origin = f"{me.host}, process {me.pid}, folder {me.folder}"[:500]
         self._inbox: broker_link.Inbox = queue.SimpleQueue()
         self.loop = EventLoop(self._inbox, TICK_S, tick=self._tick, handle=self._handle)
@@ -101,7 +100,7 @@ class Standby:
             if not self._goes_on(self._run):
                 self.end = "over"
                 return
-            self._state = Following(self._state.standby)
+            self._state = following.Following(self._state.standby)
         self._say_changes()
 
     def _say_changes(self) -> None:
@@ -139,7 +138,7 @@ class Standby:
         store = self._copy.store
         match command:
             case following.OpenEntry(number, ref):
-                entry = decode_json(Entry, store.blob_path(ref.digest).read_bytes())
+                entry = decode_json(following.Entry, store.blob_path(ref.digest).read_bytes())
                 store.blob_path(ref.digest).unlink(missing_ok=True)
                 self._step(following.Opened(number, entry))
             case following.ApplyEntry(number, entry):
@@ -153,7 +152,7 @@ class Standby:
             case chunk_transfer.VerifyBlob(ref):
                 self._step(following.Checked(ref, store.verify(ref)))
 
-    def _apply(self, number: int, entry: Entry) -> None:
+    def _apply(self, number: int, entry: following.Entry) -> None:
         self._copy.apply(entry)
         if entry.journal is not None:
             self._check(self._run)

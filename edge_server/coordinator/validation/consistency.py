@@ -14,7 +14,6 @@ from edge_server.rounds.fleet import Device
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.weighting.claims import Claims
 from schemas import errors, messages
-from schemas.errors import PeerError
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import AnyArray, Arrays, Groups, blocks, kind_of, rows_of
 
@@ -170,12 +169,12 @@ def check_variances(
             raise out_of_bounds(f"'{name}' has variances below 0")
 
 
-def out_of_bounds(detail: str) -> PeerError:
-    return PeerError(detail, reason=errors.Reason.OUT_OF_BOUNDS)
+def out_of_bounds(detail: str) -> errors.PeerError:
+    return errors.PeerError(detail, reason=errors.Reason.OUT_OF_BOUNDS)
 
 
-def wrong_shape(detail: str) -> PeerError:
-    return PeerError(detail, reason=errors.Reason.WRONG_SHAPE)
+def wrong_shape(detail: str) -> errors.PeerError:
+    return errors.PeerError(detail, reason=errors.Reason.WRONG_SHAPE)
 
 
 def cap_birth_claims(devices: Iterable[Device], claims: Claims) -> tuple[tuple[Device, ...], dict[str, str]]:

@@ -12,7 +12,6 @@ from edge_server.rounds.gateway import downloads, events, sums, uploads
 from edge_server.rounds.gateway.state import Gateway, Step, without_upload
 from schemas import errors, messages
 from schemas.base import is_of_site
-from schemas.errors import PeerError
 from schemas.messages.message import ServedMessage
 
 MISSED_S = 20.0  # Seconds after its start in which a gateway waits for the devices that were there before
@@ -92,7 +91,7 @@ def _in_epoch(gateway: Gateway, message: messages.Message, now: float) -> Gatewa
     epoch, newest = message.epoch or 0, gateway.epochs.get(run, 0)
     if epoch < newest:
         why = f"by a server that was replaced: its epoch is {epoch}, not {newest}"
-        raise PeerError(f"'{message.kind}' of run {run} {why}", reason=errors.Reason.SUPERSEDED)
+        raise errors.PeerError(f"'{message.kind}' of run {run} {why}", reason=errors.Reason.SUPERSEDED)
     if epoch == newest:
         return gateway
     later = replace(gateway, epochs={**gateway.epochs, run: epoch})

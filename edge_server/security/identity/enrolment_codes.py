@@ -12,7 +12,6 @@ from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.certificates import client_certificate
 from schemas import errors, messages, values
 from schemas.base import Digest, Frozen, Name
-from schemas.errors import PeerError
 from schemas.security.enrolment import SECRET_BYTES, CodeId, EnrolmentCode, proof_key, proves, request_proof
 
 MAX_WRONG_TRIES = 5
@@ -86,7 +85,7 @@ def find_code(authority: Authority, identity: str) -> CodeRecord:
     try:
         return CodeRecord.model_validate_json(_path(authority, identity).read_bytes())
     except FileNotFoundError:
-        raise PeerError(f"there is no code {identity}", reason=errors.Reason.NOT_ENTITLED) from None
+        raise errors.PeerError(f"there is no code {identity}", reason=errors.Reason.NOT_ENTITLED) from None
 
 
 def save_code(authority: Authority, record: CodeRecord) -> None:
