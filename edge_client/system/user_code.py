@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-from schemas.errors import ConfigError, near
-
 # Ensures that `import schemas` finds the package that ships with this one.
 
 NAME = "schemas"
@@ -75,6 +73,9 @@ def import_users(name: str) -> ModuleType:
 
 def users_function(reference: str, *, what: str) -> Callable[..., object]:
     """The function named by `module:function`; `ConfigError` that starts with `what`."""
+    # Not above: `claim_schemas` has to run before anything of `schemas` is imported.
+    from schemas.errors import ConfigError, near
+
     module_name, _, name = reference.partition(":")
     if not module_name or not name:
         raise ConfigError("expected module:function", key=what)
