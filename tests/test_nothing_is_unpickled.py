@@ -46,6 +46,8 @@ KNOWN = {
     ("edge_client/system/user_code.py", "importlib.import_module"),
     # The project's own module for a kind of tables, of a fixed list.
     ("edge_client/data/tables/kinds.py", "importlib.import_module"),
+    # The packages of another runtime, of a fixed list.
+    ("edge_client/inference/runtimes.py", "importlib.import_module"),
 }
 """Every place that the threat model must list; each entry corresponds to a line of code."""
 
