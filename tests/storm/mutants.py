@@ -132,7 +132,7 @@ MUTANTS = {
         "a restarted device announces an update whose blob it has lost",
         "edge_client.agent.session.machine",
         "_on_restored",
-        "isinstance(result, Update) and result.blob.digest not in session.held",
+        "isinstance(result, messages.Update) and result.blob.digest not in session.held",
         "False",
     ),
     "session-damaged-blobs": Mutant(
