@@ -9,6 +9,7 @@ from torch import nn
 from edge_client.data.classes import shorten_names
 from edge_client.data.columns import completed_by
 from edge_client.models.fixed_state import fill_fixed
+from edge_client.models.header import header_name
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.pruning.surgery import arrays_of, parameter_count
 from edge_server.config.test_data import describe_unscaled
@@ -150,7 +151,7 @@ def open_model(
         if started_from.weights is not None:
             notices = (*notices, *started_from.weights.in_lines())
             log.info("starts from %s", started_from.in_words())
-            if stuck := _describe_stuck(context, started_from.weights):
+            if stuck := _describe_stuck(context, module, started_from.weights):
                 notices = (*notices, stuck)
             if unscaled := describe_unscaled(context.config, context.spec, context.testing.preprocessing):
                 notices = (*notices, unscaled)
@@ -179,10 +180,13 @@ def open_model(
     )
 
 
-def _describe_stuck(context: RunContext, weights: records.WeightsTaken) -> str:
-    """The warning of arrays that are drawn anew although no device trains them; empty if there are none."""
+def _describe_stuck(context: RunContext, module: nn.Module, weights: records.WeightsTaken) -> str:
+    """The warning of arrays that are drawn anew although no device trains them, and that no sums solve."""
     frozen = context.network.parts.frozen(context.network.registered_map)
     stuck = [name for name in weights.drawn if name in frozen]
+    if stuck and context.strategy.summing:
+        head = f"{header_name(module, context.spec.input_shape)}."
+        stuck = [name for name in stuck if not name.startswith(head)]
     if not stuck:
         return ""
     return (

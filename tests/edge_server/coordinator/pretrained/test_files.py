@@ -137,6 +137,16 @@ def test_a_frozen_array_that_the_weights_lack_is_told(weights: Weights, tmp_path
     assert not any("random" in notice for notice in coordinator.model.notices)
 
 
+def test_a_frozen_head_that_sums_solve_is_not_told(weights: Weights, tmp_path: Path) -> None:
+    path = tmp_path / "w.pth"
+    torch.save({name: weights[name] for name in weights if name not in HEAD}, path)
+    told = {}
+    for name, given in {"drawn": (), "solved": ("strategy.first-round=ridge",)}.items():
+        run = started(file(f"from={path}", 'training.train=["1.*"]', *given), tmp_path / name)
+        told[name] = any("random" in notice for notice in run.model.notices)
+    assert told == {"drawn": True, "solved": False}
+
+
 def test_rows_of_named_classes_go_by_name(weights: Weights, tmp_path: Path) -> None:
     path = tmp_path / "w.onnx"
     initialisers(weights, path, class_names='["hen", "elk", "cat"]')
