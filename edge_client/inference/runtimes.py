@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.inference.providers.table import CPU
 from schemas.errors import ConfigError, nearest
 
 Numbers = NDArray[np.float32]
@@ -160,7 +161,7 @@ def refused_in_one_line(runtime: Runtime, model: Path) -> Iterator[None]:
 def _load_onnxruntime(path: Path) -> Run:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(path), providers=[CPU.runtime_name])
     name = session.get_inputs()[0].name
     return lambda inputs: session.run(None, {name: inputs})[0]
 
