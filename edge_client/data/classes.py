@@ -36,16 +36,19 @@ def in_classes(data: "LabelledData", names: Sequence[str]) -> "LabelledData":
         return replace(data, named=True)
     if why := misfit(data.own_classes, names, named=data.named):
         raise ConfigError(why)
-    if data.labels.ndim > 1:
+    if data.labels.ndim == 2:
         data = _in_order(data, names)
     labels = data.labels
-    if labels.ndim == 1:
+    if labels.ndim != 2:
         # Imported here: what a device imports at its start has no use for arrays.
         import numpy as np
 
+        from edge_client.data.tasks.detection import renumber
+
         # A number that does not occur may have no place.
         places = _places(data.class_names, names, named=data.named)
-        labels = np.array([-1 if place is None else place for place in places], np.int64)[labels]
+        moved = np.array([-1 if place is None else place for place in places], np.int64)
+        labels = renumber(labels, moved) if data.has_boxes else moved[labels]
     preprocessing = data.preprocessing.model_copy(update={"class_names": names})
     return replace(data, labels=labels, class_names=names, named=True, preprocessing=preprocessing)
 

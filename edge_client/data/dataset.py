@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.classes import by_number, numbers
+from edge_client.data.tasks.detection import BOX, NO_BOX
 from edge_client.data.tasks.learning_task import Answers, LearningTask
 from edge_client.data.tasks.metrics import naive_forecasts
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
@@ -17,7 +18,8 @@ from schemas.values import Feature, Preprocessing, SkippedFiles
 
 Pixels = NDArray[Any]
 Inputs = NDArray[np.float32]
-Labels = NDArray[Any]  # class numbers int64 [N], or float32 [N, L]: numbers, or a 0 or 1 per class
+Labels = NDArray[Any]
+"""Class numbers int64 [N], float32 [N, L] of numbers or of a 0 or 1 per class, or boxes float32 [N, M, 5]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,14 +27,15 @@ class LabelledData:
     """Examples before preprocessing.
 
     images [N, C, H, W], or [N, ...] of another kind, uint8 or float32; labels int64 [N] below the number of
-    names, or float32 [N, names]; `ConfigError` otherwise. If `named` is false, the names of classes are the
-    numbers that the source calls them by. `resizable` images come from picture files. `task` is the name of
-    the learning task. `skipped` are files or rows of the source that could not be read. What is being written
-    is left out until `settles_at`, in seconds since 1970. Examples of one of the `origins` [N], such as
-    recordings, stay together when data is shared out or held out; None: each is its own. A `question` is what
-    a network has to say of examples [A, B] that may be pictures or signals; `unscaled` are whole numbers that
-    would be scaled if they were pictures. `unlabelled` rows state no labels, and have zeros. `sizes` [N, 2]
-    are the heights and widths of pictures that were brought to one size.
+    names, or float32 [N, names], or boxes [N, M, 5] of `tasks.detection`; `ConfigError` otherwise. If `named`
+    is false, the names of classes are the numbers that the source calls them by. `resizable` images come from
+    picture files. `task` is the name of the learning task. `skipped` are files or rows of the source that
+    could not be read. What is being written is left out until `settles_at`, in seconds since 1970. Examples
+    of one of the `origins` [N], such as recordings, stay together when data is shared out or held out; None:
+    each is its own. A `question` is what a network has to say of examples [A, B] that may be pictures or
+    signals; `unscaled` are whole numbers that would be scaled if they were pictures. `unlabelled` rows state
+    no labels, and have zeros. `sizes` [N, 2] are the heights and widths of pictures that were brought to one
+    size.
     """
 
     images: Pixels
@@ -52,23 +55,28 @@ class LabelledData:
 
     def __post_init__(self) -> None:
         count, shape = len(self.images), self.labels.shape
-        if self.images.ndim < 2 or shape not in ((count,), (count, self.num_classes)):
+        boxes = (count, *shape[1:2], BOX)
+        if self.images.ndim < 2 or shape not in ((count,), (count, self.num_classes), boxes):
             raise ConfigError(
                 f"images {self.images.shape} and labels {shape} are not [N, ...] and [N], or [N, names] "
-                f"with {self.num_classes} names"
+                f"with {self.num_classes} names, or [N, M, {BOX}]"
             )
-        if (
-            self.labels.ndim == 1
-            and count
-            and not 0 <= self.labels.min() <= self.labels.max() < self.num_classes
-        ):
+        if self.labels.ndim == 2 or not count:
+            return
+        classes, least = (self.labels[:, :, 0], NO_BOX) if self.has_boxes else (self.labels, 0)
+        if not least <= classes.min() <= classes.max() < self.num_classes:
             raise ConfigError(
-                f"labels are {self.labels.min()} to {self.labels.max()}, "
-                f"{self.num_classes} classes need 0 to {self.num_classes - 1}"
+                f"labels are {classes.min():g} to {classes.max():g}, "
+                f"{self.num_classes} classes need {least} to {self.num_classes - 1}"
             )
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @property
+    def has_boxes(self) -> bool:
+        """Whether labels are boxes [N, M, 5]."""
+        return self.labels.ndim == 3
 
     @property
     def numbers(self) -> Labels:
@@ -133,9 +141,16 @@ class LabelledData:
 
     @property
     def strata(self) -> NDArray[np.int64]:
-        """Numbers [N] by which examples are split evenly: classes, or tenths of the first number's values."""
+        """Numbers [N] by which examples are split evenly: classes, or tenths of the first number's values.
+
+        Of a picture with boxes it is the class of most of them, the first of several; without any it is the
+        number of classes.
+        """
         if self.labels.ndim == 1:
             return self.labels
+        if self.has_boxes:
+            counts = (self.labels[:, :, :1] == np.arange(self.num_classes)).sum(1)
+            return np.where(counts.any(1), counts.argmax(1), self.num_classes)
         first = self.labels[:, 0]
         cuts = np.quantile(first, np.arange(1, 10) / 10) if len(first) else first
         return np.searchsorted(cuts, first, side="right")
@@ -169,8 +184,8 @@ def make_labelled_data(
 ) -> LabelledData:
     """Make `LabelledData`; unnamed classes are called by their numbers (`by_number`), floats are not scaled.
 
-    images [N, ...], labels [N] of any integer type, or floats [N, L]. The classes of the labels of
-    `other_parts` of the same data count too. Raises `ConfigError` if two classes have one name.
+    images [N, ...], labels [N] of any integer type, floats [N, L], or boxes [N, M, 5]. The classes of the
+    labels of `other_parts` of the same data count too. Raises `ConfigError` if two classes have one name.
     """
     if len(set(class_names)) < len(class_names):
         twice = next(name for name in class_names if list(class_names).count(name) > 1)
@@ -180,7 +195,7 @@ def make_labelled_data(
     if not names and labels.ndim == 1:
         whole, names = by_number(np.concatenate([labels, *(part for part in other_parts if part.ndim == 1)]))
         labels = whole[: len(labels)]
-    names = names or numbers(labels.shape[1])
+    names = names or numbers(int(labels[:, :, 0].max()) + 1 if labels.ndim == 3 else labels.shape[1])
     if preprocessing is None:
         preprocessing = Preprocessing(scale=255.0 if images.dtype == np.uint8 else 1.0)
     if images.dtype != np.uint8:

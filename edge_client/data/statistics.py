@@ -29,13 +29,20 @@ def statistics_of(data: LabelledData, request: StatisticsRequest, *, outputs: in
     )
     if kind == "numbers":
         groups[names.TARGETS] = sums_of(data.labels, request.targets, request.bins)
-    elif kind in ("classes", "flags"):
-        is_class, labels = kind == "classes", data.labels
-        counts = np.bincount(labels, minlength=data.num_classes) if is_class else (labels > 0.5).sum(0)
+    elif kind != "none":
+        counts = _class_counts(data)
         groups[names.LABELS] = {
             names.COUNT: np.pad(counts.astype(np.float64), (0, max(0, outputs - len(counts))))
         }
     return groups
+
+
+def _class_counts(data: LabelledData) -> NDArray[Any]:
+    """The examples of each class; a picture with boxes is one of each class that they have."""
+    if data.labels.ndim == 1:
+        return np.bincount(data.labels, minlength=data.num_classes)
+    flags = (data.labels[:, :, :1] == np.arange(data.num_classes)).any(1) if data.has_boxes else data.labels
+    return np.asarray((flags > 0.5).sum(0))
 
 
 def not_finite(data: LabelledData) -> str:

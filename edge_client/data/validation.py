@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.dataset import Labels, Pixels
+from edge_client.data.tasks.detection import BOX, NO_BOX
 from schemas.errors import ConfigError, format_count
 
 MAX_CLASSES = 100_000  # more are a mistake: each is an output of the model and a name in its file
@@ -40,14 +41,15 @@ def checked_labels(
     """Labels of as many images.
 
     Whole numbers from 0 [N], below the number of names if there are names, as int64 [N], and -1 and 1
-    without names; measured numbers [N], or several numbers per image [N, L], as float32 [N, L].
+    without names; measured numbers [N], or several numbers per image [N, L], as float32 [N, L]; boxes
+    [N, M, 5] (`tasks.detection`) as float32.
     """
     if labels.ndim > 1 and labels.size == images:
         labels = labels.reshape(-1)
-    if labels.ndim not in (1, 2):
+    if labels.ndim not in (1, 2) and labels.shape[2:] != (BOX,):
         raise ConfigError(
             f"{where} has the shape {labels.shape}",
-            remedy="expected one class number per image [N], or several numbers [N, L]",
+            remedy="expected one class number per image [N], several numbers [N, L], or boxes [N, M, 5]",
         )
     if len(labels) != images:
         raise ConfigError(
@@ -60,6 +62,8 @@ def checked_labels(
             "class_names, in the order of the numbers",
             quoted=repr(str(labels[0])),
         )
+    if labels.ndim == 3:
+        return _boxes(labels.astype(np.float32), where, class_names)
     is_bipolar = labels.ndim == 1 and (labels == -1).any() and (np.abs(labels) == 1).all()
     if not class_names and is_bipolar:
         return labels.astype(np.int64)
@@ -73,6 +77,19 @@ def checked_labels(
         _refuse(labels >= count, labels, where, end)
     _refuse(labels >= MAX_CLASSES, labels, where, f"at most {MAX_CLASSES} classes: number them from 0")
     return labels.astype(np.int64)
+
+
+def _boxes(labels: Labels, where: str, names: Sequence[str]) -> Labels:
+    """Boxes [N, M, 5] that are finite, of whole class numbers, and with area, if they are boxes at all."""
+    classes, corners, most = labels[:, :, 0], labels[:, :, 1:], (len(names) or MAX_CLASSES) - 1
+    is_class = (classes == np.floor(classes)) & (classes >= NO_BOX) & (classes <= most)
+    has_area = np.isfinite(corners).all(2) & (corners[:, :, 2:] > corners[:, :, :2]).all(2)
+    for place in np.argwhere(~is_class | ~(has_area | (classes == NO_BOX)))[:1].tolist():
+        raise ConfigError(
+            f"{where}{place} is no box: expected (class, x1, y1, x2, y2) with a class of 0 to {most}, "
+            f"x1 < x2 and y1 < y2 in pixels, or the class {NO_BOX}"
+        )
+    return labels
 
 
 def _numbers(labels: NDArray[Any], where: str, names: Sequence[str]) -> Labels:

@@ -23,6 +23,8 @@ def with_labels(data: LabelledData, kind: LabelKind) -> LabelledData:
     """The same examples with labels of this kind; `ConfigError` with the remedy for labels of another."""
     if data.unlabelled and kind != "none":
         raise ConfigError(NO_LABELS)
+    if data.has_boxes and kind != "boxes":
+        raise ConfigError("the labels are boxes in pictures", remedy='set [model] task = "detection"')
     return _TAKEN[kind](data)
 
 
@@ -82,10 +84,20 @@ def _numbers(data: LabelledData) -> LabelledData:
     return replace(data, labels=column, class_names=("target",), preprocessing=preprocessing)
 
 
+def _boxes(data: LabelledData) -> LabelledData:
+    if data.has_boxes:
+        return data
+    raise ConfigError(
+        "detection takes boxes, labels [N, M, 5], and these are others",
+        remedy="read pictures with boxes by yolo:FOLDER, voc:FOLDER or coco:FILE",
+    )
+
+
 _TAKEN: Mapping[LabelKind, Callable[[LabelledData], LabelledData]] = {
     "classes": _classes,
     "flags": _flags,
     "numbers": _numbers,
+    "boxes": _boxes,
     # The network never sees any.
     "none": lambda data: data,
 }

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-LabelKind = Literal["classes", "flags", "numbers", "none"]  # [N] int64, [N, L], [N, L], or unlabelled
+LabelKind = Literal["classes", "flags", "numbers", "boxes", "none"]
+"""Labels int64 [N], float32 [N, L] twice, [N, M, 5] (`detection`), or none at all."""
 MIN_SCORES = 20  # examples from which a threshold is taken; of fewer than 100 it is about the largest score
 
 

@@ -120,19 +120,21 @@ def accuracy(answers: Answers) -> float | None:
 
 
 def balanced_accuracy(answers: Answers) -> float | None:
-    return _mean(recalls(answers))
+    return mean_defined(recalls(answers))
 
 
 def macro_f1(answers: Answers) -> float | None:
     """The mean F1 score over the classes that occur in labels or answers."""
     classes = answers.outputs.shape[1]
-    return _mean(_f1(_one_hot(answers.outputs.argmax(1), classes), _one_hot(answers.labels, classes)))
+    return mean_defined(_f1(_one_hot(answers.outputs.argmax(1), classes), _one_hot(answers.labels, classes)))
 
 
 def class_auroc(answers: Answers) -> float | None:
     """The mean over classes of the area under the curve of that class against the rest."""
     flags = _one_hot(answers.labels, answers.outputs.shape[1])
-    return _mean(np.array([auroc(s, f) for s, f in zip(_softmax(answers.outputs).T, flags.T, strict=True)]))
+    return mean_defined(
+        np.array([auroc(s, f) for s, f in zip(_softmax(answers.outputs).T, flags.T, strict=True)])
+    )
 
 
 def flag_counts(answers: Answers) -> Array:
@@ -147,7 +149,7 @@ def flag_f1s(answers: Answers) -> Array:
 
 
 def flag_macro_f1(answers: Answers) -> float | None:
-    return _mean(flag_f1s(answers))
+    return mean_defined(flag_f1s(answers))
 
 
 def flag_accuracy(answers: Answers) -> float | None:
@@ -159,7 +161,7 @@ def flag_accuracy(answers: Answers) -> float | None:
 def flag_auroc(answers: Answers) -> float | None:
     """The mean over classes of the area under the curve."""
     pairs = zip(answers.outputs.T, answers.labels.T > 0.5, strict=True)
-    return _mean(np.array([auroc(scores, flags) for scores, flags in pairs]))
+    return mean_defined(np.array([auroc(scores, flags) for scores, flags in pairs]))
 
 
 def absolute_errors(answers: Answers) -> Array:
@@ -196,7 +198,7 @@ def r2(answers: Answers) -> float | None:
         return None
     left = np.square(answers.outputs - labels).sum(0)
     total = np.square(labels - labels.mean(0)).sum(0)
-    return _mean(1 - _ratio(left, total))
+    return mean_defined(1 - _ratio(left, total))
 
 
 def reconstruction_errors(answers: Answers) -> Array:
@@ -249,6 +251,7 @@ def _ratio(part: Array, whole: Array) -> Array:
         return np.where(whole > 0, part / whole, np.nan)
 
 
-def _mean(values: Array) -> float | None:
+def mean_defined(values: Array) -> float | None:
+    """The mean of what is not NaN; None of nothing."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else None
