@@ -35,6 +35,10 @@ class _WithOwnNetworks:
         self._networks = own_networks.portable()
 
     def run(self) -> None:
+        if "fork" in multiprocessing.get_all_start_methods():
+            # A lock that a library makes (tqdm's, as torch draws a graph) has no name then, so that nothing
+            # of it is left where this process is killed.
+            multiprocessing.set_start_method("fork", force=True)
         own_networks.take_networks(self._networks)
         super().run()  # type: ignore[misc]
 

@@ -1,6 +1,9 @@
 """Worker processes: what they import, and how their end is told."""
 
+import multiprocessing
+import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +28,29 @@ def test_a_worker_does_not_import_the_main_module(
     process.join(DEADLINE_S)
     assert process.exitcode == 7
     assert main.__spec__ is None
+
+
+def die_with_a_lock() -> None:
+    """What a killed process does whose library has made a lock."""
+    lock = multiprocessing.RLock()
+    assert lock.acquire()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("start", ['worker_context(["json"])', "spawn_context()"])
+def test_a_killed_worker_leaves_no_lock(start: str) -> None:
+    script = f"""
+from edge_server.coordinator.worker_processes import spawn_context, worker_context
+from {__name__} import die_with_a_lock
+process = {start}.Process(target=die_with_a_lock)
+process.start()
+process.join()
+print(process.exitcode)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=DEADLINE_S, check=True
+    )
+    assert (done.stdout.strip(), done.stderr) == (str(-signal.SIGKILL), "")
 
 
 @pytest.mark.parametrize(
