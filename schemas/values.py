@@ -219,11 +219,13 @@ class Resizing(Frozen):
     """How a picture of another size than the network's is resized, with a filter that smooths as it shrinks.
 
     What is taken is its middle: the largest part with the network's proportions, times `crop` on each side;
-    None takes the whole picture, and stretches it.
+    None takes the whole picture, and stretches it. With `letterbox` it keeps its proportions instead, at the
+    top left of a black area.
     """
 
     crop: float | None = Field(default=None, gt=0, le=1)
     interpolation: Interpolation = "bilinear"
+    letterbox: bool = Field(default=False, exclude_if=lambda said: not said)
 
 
 class Preprocessing(Frozen):

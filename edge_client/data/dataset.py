@@ -14,7 +14,7 @@ from edge_client.data.tasks.learning_task import Answers, LearningTask
 from edge_client.data.tasks.metrics import naive_forecasts
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from schemas.errors import ConfigError
-from schemas.values import Feature, Preprocessing, SkippedFiles
+from schemas.values import Feature, Preprocessing, Resizing, SkippedFiles
 
 Pixels = NDArray[Any]
 Inputs = NDArray[np.float32]
@@ -200,7 +200,8 @@ def make_labelled_data(
         preprocessing = Preprocessing(scale=255.0 if images.dtype == np.uint8 else 1.0)
     if images.dtype != np.uint8:
         images = images.astype(np.float32, copy=False)
-    preprocessing = preprocessing.model_copy(update={"class_names": names})
+    boxes = {"resizing": Resizing(letterbox=True)} if labels.ndim == 3 else {}
+    preprocessing = preprocessing.model_copy(update={"class_names": names, **boxes})
     return LabelledData(images, labels, names, preprocessing, named=bool(class_names))
 
 

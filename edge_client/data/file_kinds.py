@@ -19,7 +19,7 @@ class FileKind:
     remedy: str = ""
 
 
-JSON = FileKind("JSON", ("jsonl", "senml", "edgeimpulse"))
+JSON = FileKind("JSON", ("jsonl", "senml", "edgeimpulse", "coco"))
 TEXT = FileKind("text", ("csv", "influxdb"))
 ANNOTATED = FileKind("annotated CSV of InfluxDB", ("influxdb",))
 SOUND = FileKind("a recording", ("wav",), "name its folder, wav:FOLDER")

@@ -7,6 +7,7 @@ arrays of pictures where the federation says how. Anything else is refused with 
 
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL import Image
 
-    from edge_client.data.dataset import LabelledData, Pixels
+    from edge_client.data.dataset import LabelledData, Labels, Pixels
 
 Shape = tuple[int, ...]
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's mode by number of channels
@@ -41,7 +42,8 @@ def fit_data(
     """
     common = data.preprocessing if common is None else common
     data = in_columns(data, common.columns)
-    cut = data.sizes is not None and common.resizing is not None and common.resizing.crop is not None
+    how = common.resizing
+    cut = data.sizes is not None and how is not None and (how.crop is not None or how.letterbox)
     if (data.input_shape == shape and not cut) or not len(data):
         return data
     if why := shape_misfit(data, shape, common):
@@ -49,9 +51,10 @@ def fit_data(
     images = None if cut else fit_images(data.images, shape)
     say_once(f"the data, {in_words(data.input_shape)}, is taken as {in_words(shape)}, which the model takes")
     if images is None and lazily:
-        return redraw_lazily(data, shape, common.resizing)
-    images = _resize_images(data, shape, common.resizing) if images is None else images
-    return replace(data, images=images, sizes=None)
+        return redraw_lazily(data, shape, how)
+    labels = data.labels if images is not None else moved_labels(data, shape)
+    images = _resize_images(data, shape, how) if images is None else images
+    return replace(data, images=images, labels=labels, sizes=None)
 
 
 def say_other_scale(data: "LabelledData", common: Preprocessing) -> None:
@@ -102,12 +105,14 @@ def redrawn(
 ) -> "Pixels":
     """A picture [C, H, W] in other colours and another size; floats keep their depth.
 
-    `size` is its own height and width, if it has been stretched.
+    `size` is its own height and width, if it has been stretched, or lies at the top left of a canvas.
     """
     import numpy as np
     from PIL import Image
 
     how, (channels, height, width) = how or Resizing(), shape
+    if how.letterbox:
+        return _letterboxed(pixels, shape, how, size or pixels.shape[1:])
     box = _crop_box(pixels.shape[1:], size or pixels.shape[1:], shape[1:], how.crop)
     if pixels.shape == shape and box is None:
         return pixels
@@ -122,6 +127,50 @@ def redrawn(
         return picture.reshape(height, width, channels).transpose(2, 0, 1)
     planes = [Image.fromarray(plane) for plane in _in_colours(pixels, channels)]
     return np.stack([np.asarray(resize(plane)) for plane in planes])
+
+
+def letterbox_scale(size: Shape, wanted: Shape) -> float:
+    """By what a picture of this height and width is magnified in a letterbox."""
+    return min(wanted[0] / size[0], wanted[1] / size[1])
+
+
+def _letterboxed(pixels: "Pixels", shape: Shape, how: Resizing, size: Shape) -> "Pixels":
+    own, scale = pixels[:, : size[0], : size[1]], letterbox_scale(size, shape[1:])
+    height, width = (max(1, round(scale * length)) for length in size)
+    stretched = how.model_copy(update={"letterbox": False})
+    made: Pixels = on_canvas([redrawn(own, (shape[0], height, width), stretched)], shape)[0][0]
+    return made
+
+
+def on_canvas(
+    pictures: "Sequence[Pixels]", shape: Shape | None = None
+) -> "tuple[Pixels, NDArray[np.int64] | None]":
+    """Pictures [N, C, H, W] at the top left of black ones; and their heights and widths, if these differ.
+
+    Without a shape it is the largest height and width, with one colour if all are grey, else three.
+    """
+    import numpy as np
+
+    sizes = np.array([picture.shape[1:] for picture in pictures], np.int64)
+    channels = 1 if all(len(picture) == 1 for picture in pictures) else 3
+    shape = (channels, *sizes.max(0).tolist()) if shape is None else shape
+    kind = np.result_type(*{picture.dtype for picture in pictures})
+    made = np.zeros((len(pictures), *shape), kind)
+    for canvas, picture, (height, width) in zip(made, pictures, sizes.tolist(), strict=True):
+        canvas[:, :height, :width] = redrawn(picture, (shape[0], height, width))
+    return made, sizes if (sizes != shape[1:]).any() else None
+
+
+def moved_labels(data: "LabelledData", shape: Shape) -> "Labels":
+    """The labels once pictures are redrawn in this shape: boxes are magnified with them."""
+    import numpy as np
+
+    if not data.has_boxes:
+        return data.labels
+    sizes = np.tile(data.input_shape[1:], (len(data), 1)) if data.sizes is None else data.sizes
+    scales = np.array([letterbox_scale(size, shape[1:]) for size in sizes.tolist()], np.float32)
+    boxes = data.labels[:, :, 1:] * scales[:, None, None]
+    return np.asarray(np.concatenate([data.labels[:, :, :1], boxes], 2))
 
 
 def _crop_box(
@@ -184,7 +233,7 @@ def with_sides(data: "LabelledData", sides: tuple[int, int]) -> "LabelledData":
 def redraw_lazily(data: "LabelledData", shape: Shape, how: Resizing | None) -> "LabelledData":
     """The same pictures, each of which becomes [C, H, W] of this shape when it is read."""
     images: Any = RedrawnPictures(data, shape, how)
-    return replace(data, images=images, sizes=None)
+    return replace(data, images=images, labels=moved_labels(data, shape), sizes=None)
 
 
 class RedrawnPictures:

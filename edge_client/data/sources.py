@@ -77,6 +77,12 @@ def _folder(request: SourceRequest) -> "LabelledData":
     return request.of(*read_folder(request.path, request.options, split=request.split))
 
 
+def _boxes(request: SourceRequest) -> "LabelledData":
+    from edge_client.data.pictures.box_pictures import read_boxes
+
+    return request.of(*read_boxes(request.kind, request.path, request.options, split=request.split))
+
+
 def _table(request: SourceRequest) -> "LabelledData":
     data, official = read_source(request.kind, request.path, request.options, split=request.split)
     # Windows overlap: parts in the order of the file share the fewest rows.
@@ -151,6 +157,20 @@ SOURCES: Registry[SourceKind] = Registry(
             "resized to the network's input; [options](../guides/data/data.md#folders-of-pictures)",
             of_files=True,
         ),
+        **{
+            name: SourceKind(
+                _boxes,
+                f"{name}:{argument}",
+                f"pictures with boxes, as {tools} export them",
+                'for `task = "detection"`; [options](../guides/data/detection.md#pictures-with-boxes)',
+                of_files=True,
+            )
+            for name, argument, tools in (
+                ("yolo", "FOLDER", "Label Studio, CVAT and Roboflow"),
+                ("voc", "FOLDER", "LabelImg and CVAT"),
+                ("coco", "PATH", "most tools"),
+            )
+        },
         "npz": SourceKind(
             _npz,
             "npz:PATH",

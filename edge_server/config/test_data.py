@@ -23,7 +23,7 @@ from edge_server.config.errors import section_keys
 from edge_server.config.scaling import scaled_by
 from edge_server.config.sections import DataSettings
 from schemas.errors import ConfigError, format_count, near
-from schemas.values import Feature, Interpolation, ModelSpec, Preprocessing
+from schemas.values import Feature, Interpolation, ModelSpec, Preprocessing, Resizing
 
 # What pictures become before they reach the network: stated in `[data]`, else as its weights know them.
 
@@ -37,7 +37,7 @@ def with_inputs(config: Config, record: InputRecord) -> Config:
     """The configuration with the inputs of the weights that a run starts from, where it states none."""
     data, model = config.data, config.model
     update: dict[str, Any] = {
-        "crop": data.crop or record.crop or "none",
+        "crop": data.crop or (None if _has_boxes(model.task) else record.crop) or "none",
         "interpolation": data.interpolation or _filter(record.interpolation),
     }
     if record.size is not None and model.input_shape is None and data.resize is None:
@@ -46,6 +46,17 @@ def with_inputs(config: Config, record: InputRecord) -> Config:
         grey = model.input_shape is not None and model.input_shape[0] == 1
         update |= {key: _of_grey(getattr(record, key)) if grey else getattr(record, key) for key in FIGURES}
     return config.model_copy(update={"data": data.model_copy(update=update), "model": model})
+
+
+def _has_boxes(task: str) -> bool:
+    return registry.learning_task(task).labels == "boxes"
+
+
+def resizing_of(data: DataSettings, task: str) -> Resizing | None:
+    """How pictures of another size are resized, if anything says so; boxes keep their proportions."""
+    if not _has_boxes(task):
+        return data.resizing
+    return (data.resizing or Resizing()).model_copy(update={"letterbox": True})
 
 
 def _of_grey(figures: tuple[float, ...]) -> tuple[float, ...]:
@@ -67,7 +78,8 @@ def is_scaled(data: DataSettings) -> bool:
 def as_stated(about: Preprocessing, data: DataSettings, spec: ModelSpec) -> Preprocessing:
     """The preprocessing with the figures of the file; `ConfigError` unless they fit the network's inputs."""
     about = scaled_by(about, data.statistics, spec)
-    update: dict[str, Any] = {} if data.resizing is None else {"resizing": data.resizing}
+    how = resizing_of(data, spec.task)
+    update: dict[str, Any] = {} if how is None else {"resizing": how}
     if data.mean is not None and data.std is not None:
         channels = spec.input_shape[0]
         if len(data.mean) not in (1, channels) or len(spec.input_shape) != 3:
@@ -87,9 +99,8 @@ def describe_inputs(spec: ModelSpec, about: Preprocessing) -> str:
     """How pictures become inputs, in a line for the user; empty where the file says nothing of it."""
     if (how := about.resizing) is None:
         return ""
-    part = (
-        "all of a picture" if how.crop is None else f"the middle {100 * how.crop:.4g} % of a picture's side"
-    )
+    whole = "all of a picture in its proportions" if how.letterbox else "all of a picture"
+    part = whole if how.crop is None else f"the middle {100 * how.crop:.4g} % of a picture's side"
     mean, std = (_list_numbers(figures) for figures in (about.mean, about.std))
     return (
         f"the network sees {part} as {in_words(spec.input_shape)} ({how.interpolation}), and pixels of 0 to "
@@ -199,8 +210,8 @@ def read_source(config: Config, source: str, *, split: source_options.Split = "t
         data = with_labels(data, registry.learning_task(config.model.task).labels)
     except ConfigError as error:
         raise ConfigError(str(error), key="[data] source") from error
-    if config.data.resizing is not None:
-        about = data.preprocessing.model_copy(update={"resizing": config.data.resizing})
+    if (how := resizing_of(config.data, config.model.task)) is not None:
+        about = data.preprocessing.model_copy(update={"resizing": how})
         data = replace(data, preprocessing=about)
     try:
         data = data if config.data.sides is None else shapes.with_sides(data, config.data.sides)

@@ -75,9 +75,7 @@ def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, boo
                 place=source,
                 remedy="repair them, or move the folder away",
             )
-    for note, count in Counter(note for picture in read.values for note in picture.notes).items():
-        say_once(f"{root}: {count} of {format_count(len(read.values), 'picture')} {note}")
-    units.say_range([picture.pixels for picture in read.values], len(read.values), root, options.scale)
+    say_notes(read.values, root, options.scale)
     data = make_labelled_data(
         _alike(read.values, root),
         labels,
@@ -91,13 +89,23 @@ def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, boo
 
 
 def _read_small(file: Path, *, options: PictureOptions) -> picture_files.Picture:
-    """A picture, shrunk to the longest side of the options if it is larger."""
-    picture = picture_files.read_picture(file, scale=options.scale)
-    pixels = shrunk(picture.pixels, options.side)
+    return shrink(picture_files.read_picture(file, scale=options.scale), options.side)
+
+
+def shrink(picture: picture_files.Picture, side: int) -> picture_files.Picture:
+    """A picture with this longest side if its own is longer."""
+    pixels = shrunk(picture.pixels, side)
     if pixels is picture.pixels:
         return picture
-    note = f"shrunk to {options.side} pixels on the longest side: ?side= states another length"
+    note = f"shrunk to {side} pixels on the longest side: ?side= states another length"
     return picture_files.Picture(pixels, (*picture.notes, note))
+
+
+def say_notes(pictures: Sequence[picture_files.Picture], root: Path, scale: PictureScale | None) -> None:
+    """Tell once what a user may not expect of these pictures."""
+    for note, count in Counter(note for picture in pictures for note in picture.notes).items():
+        say_once(f"{root}: {count} of {format_count(len(pictures), 'picture')} {note}")
+    units.say_range([picture.pixels for picture in pictures], len(pictures), root, scale)
 
 
 def _alike(pictures: Sequence[picture_files.Picture], root: Path) -> Pixels:

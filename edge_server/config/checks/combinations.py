@@ -96,7 +96,7 @@ def _low_rank(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
 
 
 def _learning_task(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
-    """Components that need class numbers, or an accuracy, where the task has none."""
+    """Components that need class numbers, or an accuracy, where the task has none; parts of its pictures."""
     task = learning_task(config.model.task)
     for component, objective in groups.objectives_of(config):
         if objective.labels and task.labels not in objective.labels:
@@ -106,6 +106,12 @@ def _learning_task(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
                 key="[strategy] objectives",
                 remedy="leave the objective out",
             )
+    if task.labels == "boxes" and isinstance(config.data.crop, float):
+        yield ConfigError(
+            f"{config.data.crop:g}, and [model] task '{task.name}' learns boxes in whole pictures",
+            key="[data] crop",
+            remedy="leave it out",
+        )
     weighting = config.strategy.weighting.name
     needs = WEIGHTINGS.traits(weighting).needs
     if Need.ACCURACY in needs and not any(metric.name == "accuracy" for metric in task.metrics):

@@ -32,6 +32,7 @@ from schemas.messages import DiagnosticRequest
 from schemas.messages.remote import Diagnostic
 from schemas.values import CapabilityProfile
 from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, task
+from tests.edge_client.data.pictures.box_samples import source_of, write_pictures
 from tests.edge_client.data.sounds.sound_bytes import pcm, tone, wav_bytes
 from tests.edge_client.data.tables import test_home_assistant_source, test_influx_source
 from tests.edge_client.data.tables.table_files import write_table
@@ -221,6 +222,21 @@ def _folder(folder: Path) -> Sources:
         yield f"folder:{folder}"
 
 
+def _boxes(kind: str, folder: Path) -> Sources:
+    """The secret in place of a number, of all, and of the file; names of classes are part of the protocol."""
+    write_pictures(kind, folder)
+    files = [path for path in folder.rglob("*") if path.suffix in (".txt", ".xml", ".json")]
+    for path in files:
+        whole = path.read_text()
+        for text in (SECRET, whole.replace("5", SECRET, 1), whole.replace("5", SECRET), whole[:-9] + SECRET):
+            path.write_text(text)
+            yield f"{kind}:{source_of(kind, folder)}"
+        path.write_text(whole)
+    for path in files:
+        path.write_text(SECRET)
+    yield f"{kind}:{source_of(kind, folder)}"
+
+
 def _wav(folder: Path) -> Sources:
     sound = wav_bytes(pcm(tone(440, 0.2), 16))
     for name in ("low", "high"):
@@ -257,6 +273,7 @@ CASES: dict[str, Callable[[Path], Sources]] = {
     **{kind: (lambda folder, kind=kind: _tables(kind, folder)) for kind in ("parquet", "arrow", "feather")},
     "influxdb": _influxdb, "senml": _senml, "edgeimpulse": _edgeimpulse, "mat": _mat, "npz": _npz,
     "folder": _folder, "wav": _wav, "python": _python,
+    **{kind: (lambda folder, kind=kind: _boxes(kind, folder)) for kind in ("yolo", "voc", "coco")},
 }  # fmt: skip
 
 

@@ -1,0 +1,269 @@
+"""Boxes of pictures as annotation tools export them: YOLO's text files, VOC's XML and COCO's JSON.
+
+Each gives pictures with rows (class, x1, y1, x2, y2) in pixels, and the names of all classes. Numbers are
+taken as they stand: whether boxes lie in their pictures is judged where the pictures are read. VOC's corners
+are not shifted by its first pixel of 1, as the tools that write them today count from 0.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.data.class_folders import files_below, parts_of
+from edge_client.data.classes import Names, in_order
+from edge_client.data.pictures.picture_files import endings_read
+from schemas.errors import ConfigError, format_count
+
+Rows = NDArray[np.float64]
+Places = Sequence[str]  # of each row, for messages: `labels/a.txt:3`
+Size = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """A picture and the reader of its boxes, which takes its height and width; `has_file` if any says them.
+
+    The reader raises `ConfigError` with file and line for what is no annotation.
+    """
+
+    picture: Path
+    read: Callable[[Size], tuple[Rows, Places]]
+    has_file: bool = True
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """The pictures of one part with the names of all classes; `official` if there is a test part."""
+
+    pictures: Sequence[Annotated]
+    class_names: Names
+    official: bool = False
+    named: bool = True
+
+
+def read_yolo(root: Path, split: str) -> Annotations:
+    """Pictures with text files beside them, or in folders `labels` where theirs are `images`.
+
+    Names are in `data.yaml`, `classes.txt` or `obj.names`; without any, classes are numbers.
+    """
+    images = root / "images"
+    parts = parts_of(images if images.is_dir() else root, split)
+    names = _yolo_names(root)
+    found = list[Annotated]()
+    for path in pictures_below(parts.chosen):
+        file = _labels_beside(path)
+        known = len(names) or None
+        found.append(Annotated(path, partial(_yolo_rows, file, known), file.exists()))
+    return Annotations(found, names or _numbered(found), parts.official, named=bool(names))
+
+
+def _labels_beside(picture: Path) -> Path:
+    """The label file of a picture; of a path with `images` it is below `labels` unless it lies beside."""
+    beside = picture.with_suffix(".txt")
+    parts = picture.parts
+    if beside.exists() or "images" not in parts:
+        return beside
+    last = len(parts) - 1 - parts[::-1].index("images")
+    return Path(*parts[:last], "labels", *parts[last + 1 :]).with_suffix(".txt")
+
+
+def _yolo_names(root: Path) -> Names:
+    for name in ("data.yaml", "dataset.yaml"):
+        if (root / name).is_file():
+            return _names_of_yaml(root / name)
+    for name in ("classes.txt", "obj.names", "labels/classes.txt"):
+        if (root / name).is_file():
+            return tuple(line.strip() for line in _text(root / name).splitlines() if line.strip())
+    return ()
+
+
+_NAMES = re.compile(r"^names:[ \t]*[\[{]([^\]}]*)|^names:[^\n]*\n((?:[ \t]*(?:-|\d+:)[^\n]*\n?)+)", re.M)
+_BEFORE_NAME, _BEHIND_NAME = re.compile(r"^\s*(?:-\s|\d+\s*:)?\s*"), re.compile(r"\s#.*")
+
+
+def _names_of_yaml(path: Path) -> Names:
+    """The list or table `names` of a data set's YAML file, which no reader of YAML is needed for."""
+    inline, block = match.groups("") if (match := _NAMES.search(_text(path))) else ("", "")
+    entries = (_BEFORE_NAME.sub("", entry) for entry in inline.split(",") if entry.strip())
+    lines = (_BEFORE_NAME.sub("", line) for line in block.splitlines())
+    names = tuple(_BEHIND_NAME.sub("", name).strip().strip("\"'") for name in (*entries, *lines))
+    if not names:
+        raise ConfigError(
+            "it has no list of names", place=path, remedy="write the classes into classes.txt, one in a line"
+        )
+    return names
+
+
+def _numbered(found: Iterable[Annotated]) -> Names:
+    """The numbers of classes without names, of which a broken file has none."""
+    greatest = -1
+    for each in found:
+        try:
+            rows, _ = each.read((1, 1))
+        except ConfigError:
+            continue
+        greatest = max(greatest, int(rows[:, 0].max(initial=-1)))
+    return tuple(map(str, range(greatest + 1)))
+
+
+def _yolo_rows(path: Path, classes: int | None, size: Size) -> tuple[Rows, Places]:
+    """Rows of a class with centre and sides, or with the corners of a polygon, in shares of the picture."""
+    rows, places, (height, width) = list[list[float]](), list[str](), size
+    for number, line in enumerate(_text(path).splitlines() if path.exists() else (), 1):
+        if not (words := line.split()):
+            continue
+        place = f"{path}:{number}"
+        try:
+            own, *values = map(float, words)
+        except ValueError as error:
+            raise ConfigError("not all are numbers", place=place, quoted=line) from error
+        if len(values) != 4 and (len(values) < 6 or len(values) % 2):
+            raise ConfigError(
+                f"{format_count(len(words), 'number')}: expected a class and 4 numbers of a box", place=place
+            )
+        rows.append([_class_number(own, classes, place), *_corners(values, width, height)])
+        places.append(place)
+    return _as_rows(rows), places
+
+
+def _corners(values: Sequence[float], width: int, height: int) -> list[float]:
+    if len(values) == 4:
+        x, y, across, down = values
+        shares = [x - across / 2, y - down / 2, x + across / 2, y + down / 2]
+    else:
+        shares = [min(values[::2]), min(values[1::2]), max(values[::2]), max(values[1::2])]
+    return [share * side for share, side in zip(shares, (width, height) * 2, strict=True)]
+
+
+def _class_number(number: float, classes: int | None, place: str) -> float:
+    if number >= 0 and number == number // 1 and (classes is None or number < classes):
+        return number
+    allowed = "a whole number" if classes is None else f"0 to {classes - 1}"
+    raise ConfigError(f"the class {number:g} must be {allowed}", place=place)
+
+
+def read_voc(root: Path, split: str) -> Annotations:
+    """Pictures with XML files of the same names, by the lists of `ImageSets/Main` if there are some."""
+    lists, parts = root / "ImageSets" / "Main", parts_of(root, split)
+    listed = {path.stem: path for path in sorted(lists.glob("*.txt"))}
+    training = listed.get("trainval") or listed.get("train")
+    testing = listed.get("test") or (listed.get("val") if training and training.stem == "train" else None)
+    official = (training is not None and testing is not None) or parts.official
+    every = files_below(root, {".xml"}).paths
+    names = in_order(name for path in every for name in _voc_names(path))
+    index = {name: place for place, name in enumerate(names)}
+    chosen = testing if official and split == "test" else training
+    below = root if chosen else parts.chosen
+    xmls = {path.stem: path for path in every if path.is_relative_to(below)}
+    pictures = {path.stem: path for path in pictures_below(below)}
+    stems = [line.split()[0] for line in _text(chosen).splitlines() if line.strip()] if chosen else xmls
+    found = [
+        Annotated(
+            pictures.get(stem, root / "JPEGImages" / f"{stem}.jpg"),
+            partial(_voc_rows, xmls.get(stem, root / "Annotations" / f"{stem}.xml"), index),
+        )
+        for stem in stems
+    ]
+    return Annotations(found, names, official)
+
+
+def _voc_objects(path: Path) -> list[Mapping[str, str]]:
+    """The objects of a file: each one's `name`, and the text of its corners."""
+    try:
+        tree = ElementTree.fromstring(path.read_bytes())
+    except (OSError, ElementTree.ParseError) as error:
+        line = getattr(error, "position", (1, 0))[0]
+        raise ConfigError("it is not XML", place=f"{path}:{line}", quoted=error) from error
+    return [
+        {part.tag: (part.text or "").strip() for part in (*each, *each.findall("bndbox/*"))}
+        for each in tree.findall("object")
+    ]
+
+
+def _voc_names(path: Path) -> list[str]:
+    try:
+        return [each["name"] for each in _voc_objects(path) if each.get("name")]
+    except ConfigError:
+        # It is counted when its boxes are read.
+        return []
+
+
+def _voc_rows(path: Path, index: Mapping[str, int], size: Size) -> tuple[Rows, Places]:
+    rows, places = list[list[float]](), list[str]()
+    for number, each in enumerate(_voc_objects(path), 1):
+        place = f"{path}: object {number}"
+        try:
+            rows.append(
+                [index[each["name"]], *(float(each[key]) for key in ("xmin", "ymin", "xmax", "ymax"))]
+            )
+        except (KeyError, ValueError) as error:
+            raise ConfigError("it has no name, or no corners", place=place, quoted=error) from error
+        places.append(place)
+    return _as_rows(rows), places
+
+
+def read_coco(path: Path, split: str) -> Annotations:
+    """Pictures of a JSON file, beside it or in a folder there; groups (`iscrowd`) are left out."""
+    try:
+        known: Any = json.loads(_text(path))
+        names = {each["id"]: str(each["name"]) for each in known["categories"]}
+        files = {each["id"]: str(each["file_name"]) for each in known["images"]}
+        boxes: dict[Any, list[tuple[int, Any, Any]]] = {each: [] for each in files}
+        for place, each in enumerate(known["annotations"]):
+            if not each.get("iscrowd"):
+                boxes[each["image_id"]].append((place, each["category_id"], each["bbox"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            "it is no COCO file: expected images, annotations and categories", place=path, quoted=error
+        ) from error
+    # Roboflow states a category above all others, which no box has.
+    used = {category for own in boxes.values() for _, category, _ in own}
+    index = {each: place for place, each in enumerate(each for each in names if each in used)}
+    root = path.parent.parent if path.parent.name == "annotations" else path.parent
+    pictures = {each.name: each for each in pictures_below(root)}
+    found = [
+        Annotated(
+            pictures.get(Path(name).name, path.parent / name), partial(_coco_rows, path, boxes[each], index)
+        )
+        for each, name in files.items()
+    ]
+    return Annotations(found, tuple(names[each] for each in index))
+
+
+def _coco_rows(
+    path: Path, own: Sequence[tuple[int, Any, Any]], index: Mapping[Any, int], size: Size
+) -> tuple[Rows, Places]:
+    rows, places = list[list[float]](), list[str]()
+    for number, category, box in own:
+        place = f"{path}: annotations[{number}]"
+        try:
+            x, y, width, height = map(float, box)
+            rows.append([index[category], x, y, x + width, y + height])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError("it has no known category, or no bbox", place=place, quoted=error) from error
+        places.append(place)
+    return _as_rows(rows), places
+
+
+def pictures_below(folder: Path) -> Sequence[Path]:
+    """The picture files of a folder and its sub-folders."""
+    return files_below(folder, endings_read()[0]).paths
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("it cannot be read as text", place=path, quoted=error) from error
+
+
+def _as_rows(rows: Sequence[Sequence[float]]) -> Rows:
+    return np.array(rows, np.float64).reshape(-1, 5)

@@ -1,0 +1,225 @@
+"""Pictures with boxes from the exports of annotation tools."""
+
+import json
+import logging
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edge_client.data.dataset import LabelledData, make_labelled_data
+from edge_client.data.partition import Partition, holdout, partition_indices
+from edge_client.data.pictures.box_pictures import READERS
+from edge_client.data.said_once import say_once
+from edge_client.data.shapes import fit_data, letterbox_scale, with_sides
+from edge_client.data.sources import load_source
+from schemas.errors import ConfigError
+from tests.edge_client.data.pictures import box_samples
+from tests.edge_client.data.pictures.box_samples import BOXES, source_of, write_pictures
+
+BCCD = Path(__file__).parents[5] / "shared" / "data" / "bccd"
+KINDS = list(READERS)
+
+
+def read(kind: str, root: Path, options: str = "", part: str = "") -> LabelledData:
+    return load_source(f"{kind}:{source_of(kind, root)}{options}{part}")
+
+
+@pytest.fixture(params=KINDS)
+def exported(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
+    say_once.cache_clear()
+    write_pictures(request.param, tmp_path)
+    return request.param, tmp_path
+
+
+def test_every_tool_gives_the_same_boxes(exported: tuple[str, Path]) -> None:
+    data = read(*exported)
+    assert data.class_names == ("cat", "dog")
+    assert data.images.shape == (3, 3, 40, 60)
+    assert data.labels.shape == (3, 2, 5)
+    for own, boxes in zip(data.labels, BOXES.values(), strict=True):
+        np.testing.assert_allclose(own[: len(boxes)], np.reshape(boxes, (-1, 5)), atol=1e-4)
+        assert (own[len(boxes) :] == (-1, 0, 0, 0, 0)).all()
+
+
+def test_boxes_shrink_with_their_pictures(exported: tuple[str, Path]) -> None:
+    whole, small = read(*exported), read(*exported, "?side=30")
+    assert small.images.shape == (3, 3, 20, 30)
+    np.testing.assert_allclose(small.labels[:, :, 1:], whole.labels[:, :, 1:] / 2, atol=1e-4)
+    with pytest.raises(ConfigError, match="no option 'sides'"):
+        read(*exported, "?sides=3")
+
+
+def test_parts_are_shared_out_by_picture(exported: tuple[str, Path]) -> None:
+    assert len(read(*exported, "", "#train")) + len(read(*exported, "", "#test")) == 3
+
+
+def test_a_broken_picture_is_left_out_and_said(
+    exported: tuple[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    kind, root = exported
+    picture = next(root.rglob("b.jpg"))
+    picture.write_bytes(picture.read_bytes()[:300])
+    data = read(kind, root)
+    assert (len(data), data.skipped and data.skipped.files) == (2, 1)
+    assert f"1 of 3 files are skipped; the first: cannot read image {picture}" in caplog.text
+
+
+def test_a_broken_file_of_boxes_costs_its_picture_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_pictures("yolo", tmp_path)
+    (broken := tmp_path / "labels" / "b.txt").write_text("1 0.5 0.5 0.2 0.2\n1 0.5 x 0.2 0.2\n")
+    assert len(read("yolo", tmp_path)) == 2
+    assert f"{broken}:2: not all are numbers" in caplog.text
+    (tmp_path / "labels" / "a.txt").write_text("7 0.5 0.5 0.2 0.2")
+    with pytest.raises(ConfigError, match=r"2 of 3 files are broken.*a.txt:1: the class 7 must be 0 to 1"):
+        read("yolo", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("0 0.5 0.5 1.5 0.5", (0, 0, 10, 60, 30)),
+        ("0 0.5 0.5 0 0.5", None),
+        ("0 0.5 0.5 -0.5 0.5", None),
+        ("0 1.5 0.5 0.5 0.5", None),
+        ("0 nan 0.5 0.5 0.5", None),
+        ("0 0.5 inf 0.5 0.5", None),
+        ("1 0.1 0.1 0.5 0.2 0.3 0.9", (1, 6, 4, 30, 36)),
+    ],
+)
+def test_boxes_are_cut_at_edges_and_left_out_without_area(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, line: str, kept: tuple[int, ...] | None
+) -> None:
+    caplog.set_level(logging.INFO)
+    say_once.cache_clear()
+    write_pictures("yolo", tmp_path)
+    (file := tmp_path / "labels" / "b.txt").write_text(f"{line}\n1 0.5 0.5 0.5 0.5\n")
+    found = read("yolo", tmp_path).labels[1]
+    assert found[-1 if kept else 0].tolist() == pytest.approx((1, 15, 10, 45, 30))
+    if kept:
+        assert found[0].tolist() == pytest.approx(kept)
+    said = re.findall(r"1 box (left out|cut at)[^;]*; the first: (.*)", caplog.text)
+    changed = [] if line.startswith("1") else [("cut at" if kept else "left out", f"{file}:1")]
+    assert said == changed
+
+
+def test_only_pictures_without_boxes_are_refused(tmp_path: Path) -> None:
+    write_pictures("yolo", tmp_path)
+    shutil.rmtree(tmp_path / "labels")
+    with pytest.raises(ConfigError, match=r"no picture has a box: expected images/NAME.jpg with labels"):
+        read("yolo", tmp_path)
+    for kind in KINDS:
+        with pytest.raises(ConfigError, match=f"{kind}:.*there are no pictures with boxes: expected"):
+            read(kind, tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "names: [cat, dog]",
+        "nc: 2\nnames: ['cat', \"dog\"]  # animals\ntrain: ../train/images",
+        "names:\n  0: cat\n  1: dog\ntrain: x",
+        "names:\n- cat\n- dog\n",
+        "names: {0: cat, 1: 'dog'}",
+        "names: [\n  'cat',\n  'dog'\n]",
+    ],
+)
+def test_names_are_read_however_a_tool_writes_them(tmp_path: Path, text: str) -> None:
+    write_pictures("yolo", tmp_path)
+    (tmp_path / "data.yaml").write_text(text)
+    assert read("yolo", tmp_path).class_names == ("cat", "dog")
+
+
+def test_names_are_in_other_files_or_numbers(tmp_path: Path) -> None:
+    write_pictures("yolo", tmp_path)
+    (tmp_path / "data.yaml").write_text("nc: 2\n")
+    with pytest.raises(ConfigError, match=r"data.yaml: it has no list of names: write .* classes.txt"):
+        read("yolo", tmp_path)
+    (tmp_path / "data.yaml").unlink()
+    assert (numbered := read("yolo", tmp_path)).class_names == ("0", "1")
+    assert not numbered.named
+    (tmp_path / "classes.txt").write_text("cat\ndog\n")
+    assert read("yolo", tmp_path).class_names == ("cat", "dog")
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["train/images", "images/train"])
+def test_folders_of_parts_are_official_ones(tmp_path: Path, inside: bool) -> None:
+    """As Roboflow and Ultralytics lay them out."""
+    (tmp_path / "classes.txt").write_text("cat\ndog\n")
+    for part in ("train", "valid", "test"):
+        images, labels = (Path(part, end) if inside else Path(end, part) for end in ("images", "labels"))
+        box_samples.pictures_in(tmp_path / images)
+        (tmp_path / labels).mkdir(parents=True)
+        (tmp_path / labels / "a.txt").write_text(box_samples.yolo_lines("a" if part == "test" else "b"))
+    train, test = (load_source(f"yolo:{tmp_path}", split=part) for part in ("train", "test"))
+    assert [int((part.labels[:, :, 0] >= 0).sum()) for part in (train, test)] == [1, 2]
+
+
+def test_lists_of_voc_say_which_pictures_are_for_what(tmp_path: Path) -> None:
+    write_pictures("voc", tmp_path)
+    (lists := tmp_path / "ImageSets" / "Main").mkdir(parents=True)
+    (lists / "train.txt").write_text("a\n")
+    (lists / "val.txt").write_text("c\n\nb\n")
+    train, test = (load_source(f"voc:{tmp_path}", split=part) for part in ("train", "test"))
+    assert (len(train), len(test)) == (1, 2)
+    assert train.class_names == test.class_names == ("cat", "dog")
+
+
+def test_groups_of_coco_are_left_out_and_other_files_refused(tmp_path: Path) -> None:
+    write_pictures("coco", tmp_path)
+    value = box_samples.coco_value()
+    value["annotations"][0]["iscrowd"] = 1
+    source_of("coco", tmp_path).write_text(json.dumps(value))
+    data = read("coco", tmp_path)
+    assert (data.class_names, int((data.labels[:, :, 0] >= 0).sum())) == (("dog",), 2)
+    source_of("coco", tmp_path).write_text('{"images": []}')
+    with pytest.raises(ConfigError, match=r"annotations.json: it is no COCO file: expected images"):
+        read("coco", tmp_path)
+
+
+def test_pictures_of_several_sizes_keep_their_proportions(tmp_path: Path) -> None:
+    """The canvas is the largest; the network's input shows each picture as large as it can."""
+    write_pictures("yolo", tmp_path)
+    Image.fromarray(np.full((20, 80, 3), 200, np.uint8)).save(tmp_path / "images" / "b.jpg")
+    data = read("yolo", tmp_path)
+    assert data.images.shape == (3, 3, 40, 80)
+    assert (data.images[1, :, 20:] == 0).all()
+    np.testing.assert_allclose(data.labels[1, 0], (1, 0, 0, 40, 7.5), atol=1e-4)
+    for fitted in (fit_data(data, (3, 64, 64)), with_sides(data, (64, 64))):
+        images = np.asarray(fitted.images)
+        assert images.shape == (3, 3, 64, 64)
+        # 80 x 20 by 0.8, 60 x 40 by 64 / 60.
+        assert abs(images[1, :, :16].astype(int) - 200).max() < 9
+        assert not images[1, :, 16:].any()
+        np.testing.assert_allclose(fitted.labels[1, 0], (1, 0, 0, 32, 6), atol=1e-3)
+        np.testing.assert_allclose(fitted.labels[0, 0, 1:], np.multiply((5, 10, 25, 30), 64 / 60), atol=1e-3)
+    same = fit_data(data, data.input_shape)
+    np.testing.assert_allclose(same.labels[1, 0], data.labels[1, 0])
+    assert letterbox_scale((20, 80), (64, 64)) == 0.8
+
+
+def test_arrays_with_boxes_keep_their_proportions_too() -> None:
+    data = make_labelled_data(np.ones((1, 1, 10, 20), np.uint8), np.array([[[0, 2, 4, 6, 8]]], np.float32))
+    fitted = fit_data(data, (1, 40, 40))
+    assert fitted.labels.tolist() == [[[0, 4, 8, 12, 16]]]
+    assert fitted.images[0, 0, :20].all()
+    assert not fitted.images[0, 0, 20:].any()
+
+
+@pytest.mark.skipif(not BCCD.is_dir(), reason=f"no data set at {BCCD}")
+def test_blood_cells_have_two_boxes_that_are_none(caplog: pytest.LogCaptureFixture) -> None:
+    say_once.cache_clear()
+    parts = [load_source(f"voc:{BCCD}?side=80", split=part) for part in ("train", "test")]
+    assert [len(part) for part in parts] == [292, 72]
+    assert sum(int((part.labels[:, :, 0] >= 0).sum()) for part in parts) == 4888 - 2
+    assert "2 boxes left out: without area in their pictures, or not finite; the first: " in caplog.text
+    shares = partition_indices(parts[0].strata, Partition("dirichlet", 0.5), count=6, seed=0)
+    assert sum(map(len, shares)) == 292
+    train, held_out = holdout(parts[0], seed=0)
+    assert (len(train), len(held_out)) == (234, 58)
+    assert set(held_out.strata) == {0, 1, 2}
