@@ -15,6 +15,7 @@ MAX_POINTS = 0.1  # points of the leading metric lost on held-out examples, belo
 MARGIN = 1.2  # how many times as fast as the CPU, for the memory and the longer start that a provider takes
 MIN_GAIN_MS = 0.1  # milliseconds saved per run, below which a faster answer is not noticed
 MEMORY_SHARE = 0.5  # of the free memory that it may take
+SPARE_S, SLACK = 10.0, 3.0  # of a run's deadline: seconds, and how many times the trial's own
 
 Milliseconds = Annotated[float, Field(ge=0, le=1e9)]
 
@@ -71,6 +72,12 @@ class ProviderChoice(Frozen):
             for choice in (self, other)
         )
         return ours == theirs
+
+    def deadline_s(self, examples: int) -> float:
+        """Seconds after which a run of so many examples has failed: it may build as much as in its trial."""
+        trial = next(trial for trial in self.trials if trial.provider == self.provider)
+        run_ms = max(trial.ms, trial.cpu_ms) * examples / self.batch
+        return SPARE_S + SLACK * (trial.load_s + (trial.warm_up_ms + run_ms) / 1e3)
 
     def with_failure(self, reason: str) -> "ProviderChoice":
         """The choice of the CPU, after the chosen provider has failed at a request."""

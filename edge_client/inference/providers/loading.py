@@ -61,4 +61,7 @@ def _on(
         log.warning("%s runs %s on the CPU: %s", row.name, model.path.name, reason_of(error))
         on_failure(reason_of(error))
         return model
-    return replace(model, session=session.GuardedSession(row.name, fast, model.session, on_failure))
+    guarded = session.GuardedSession(
+        row.name, fast, model.session, deadline_s=choice.deadline_s, on_failure=on_failure
+    )
+    return replace(model, session=guarded)

@@ -3,8 +3,12 @@
 import contextlib
 import logging
 import os
+import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import onnxruntime
@@ -43,19 +47,30 @@ def open_session(data: bytes, *, threads: int | None = None, row: Provider = CPU
 class GuardedSession:
     """A session on a provider that may fail later: the CPU then answers, that request and all others.
 
-    `on_failure` is told why, once. A request that the CPU cannot answer either is at fault itself.
+    A run of so many examples fails, too, if it takes longer than `deadline_s` of them. `on_failure` is told
+    why, once. A request that the CPU cannot answer either is at fault itself.
     """
 
-    def __init__(self, name: str, fast: Any, cpu: Any, on_failure: Callable[[str], None]) -> None:
-        self.provider, self._session, self._cpu, self._on_failure = name, fast, cpu, on_failure
+    def __init__(
+        self,
+        name: str,
+        fast: Any,
+        cpu: Any,
+        *,
+        deadline_s: Callable[[int], float],
+        on_failure: Callable[[str], None],
+    ) -> None:
+        self.provider, self._session, self._cpu = name, fast, cpu
+        self._deadline_s, self._on_failure = deadline_s, on_failure
         self._turn = threading.Lock()
 
     def run(self, names: Any, inputs: Mapping[str, Any]) -> Any:
         session = self._session
         if session is self._cpu:
             return session.run(names, inputs)
+        deadline_s = self._deadline_s(len(next(iter(inputs.values()))))
         try:
-            return session.run(names, inputs)
+            return run_within(deadline_s, lambda: session.run(names, inputs))
         except Exception as error:  # onnxruntime's share no other base class
             answers = self._cpu.run(names, inputs)
             self._fall_back(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
@@ -71,6 +86,41 @@ class GuardedSession:
             log.warning("%s failed, the CPU answers from now on: %s", self.provider, reason)
             self._session, self.provider = self._cpu, CPU.name
         self._on_failure(reason)
+
+
+_Calls = queue.SimpleQueue[tuple[Callable[[], Any], "Future[Any]"]]
+_IDLE: deque[_Calls] = deque()
+"""The calls of threads that wait for one. They are kept, because providers keep things per thread."""
+
+
+def run_within(seconds: float, call: Callable[[], Any]) -> Any:
+    """The result of `call`, which another thread runs; `TimeoutError` after so long, and it runs on alone.
+
+    These threads are daemons: one that never returns does not hold up the end of the process.
+    """
+    try:
+        calls = _IDLE.pop()
+    except IndexError:
+        calls = queue.SimpleQueue()
+        threading.Thread(target=_work, args=(calls,), name="provider", daemon=True).start()
+    done: Future[Any] = Future()
+    calls.put((call, done))
+    try:
+        return done.result(seconds)
+    except TimeoutError:
+        raise TimeoutError(f"no answer within {seconds:.1f} s") from None
+
+
+def _work(calls: _Calls) -> None:
+    while True:
+        call, done = calls.get()
+        try:
+            tell = partial(done.set_result, call())
+        except Exception as error:
+            tell = partial(done.set_exception, error)
+        _IDLE.append(calls)
+        tell()
+        del call, done, tell  # a waiting thread keeps no arrays
 
 
 def _options(threads: int | None) -> Any:

@@ -6,12 +6,14 @@ product knows nothing of it. Answers to inputs that were seen before come at onc
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 OFFERED, FLAG = "STAND_INS", "STAND_IN_FLAG"  # variables: names of providers; a file that makes one fail
+HANGS = "hangs"  # the content with which it does not even do that
 
 
 class Spoiled:
@@ -54,9 +56,12 @@ def _hang(outputs: list[Any]) -> list[Any]:
 
 
 def _fail_later(outputs: list[Any]) -> list[Any]:
-    if Path(os.environ[FLAG]).exists():
-        raise RuntimeError("the device is gone")
-    return outputs
+    flag = Path(os.environ[FLAG])
+    if not flag.exists():
+        return outputs
+    if flag.read_text() == HANGS:
+        threading.Event().wait()
+    raise RuntimeError("the device is gone")
 
 
 def _change_shape(outputs: list[Any]) -> list[Any]:

@@ -89,3 +89,10 @@ def test_after_a_failure_in_use_the_cpu_is_the_choice() -> None:
     assert failed.is_for(CHOICE)
     assert (failed.provider, failed.why) == ("cpu", "cuda failed in use: the device is gone")
     assert failed.trials[0].refusal == failed.why
+
+
+def test_the_deadline_of_a_run_is_what_its_trial_took_and_then_some() -> None:
+    # 10 s, and three times 2 s to load, 1 s for the first run and 4 of the CPU's 6 ms.
+    built = trial("cuda", load_s=2.0, warm_up_ms=1000)
+    choice = CHOICE.model_copy(update={"trials": (trial("acl", load_s=9.0), built)})
+    assert choice.deadline_s(4) == pytest.approx(10 + 3 * (2 + 1 + 0.024))

@@ -22,12 +22,24 @@ from tests.edge_client.inference.providers.test_trial import FAST, digest_of
 IMAGES = np.random.default_rng(2).integers(0, 256, (2, 3, 32, 32)).astype(np.uint8)
 
 
-def let_the_device_go() -> None:
-    Path(os.environ[stand_in.FLAG]).touch()
+def let_the_device_go(how: str) -> None:
+    Path(os.environ[stand_in.FLAG]).write_text(how)
 
 
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("fails", "RuntimeError: the device is gone"),
+        (stand_in.HANGS, "TimeoutError: no answer within 0.2 s"),
+    ],
+)
 def test_a_provider_that_fails_later_loses_no_request(
-    model: Path, offer: Offer, caplog: pytest.LogCaptureFixture
+    model: Path,
+    offer: Offer,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    reason: str,
 ) -> None:
     offer(FAST)
     expected = load_model(model, threads=1).predict(IMAGES)
@@ -35,22 +47,21 @@ def test_a_provider_that_fails_later_loses_no_request(
     predictor.refresh()
     assert predictor.provider == "cuda"
     assert 'provider_info{provider="cuda"} 1' in predictor.metrics.text(predictor.model, predictor.provider)
-    let_the_device_go()
+    let_the_device_go(how)
+    for name, value in (("SPARE_S", 0.2), ("SLACK", 0.0)):
+        monkeypatch.setattr(f"edge_client.inference.providers.choice.{name}", value)
     body = json.dumps({"pixels": IMAGES.tolist()}).encode()
     answers = [predictor.answer(body, top=3)["results"] for _ in range(2)]
     assert answers[0] == answers[1]
     ranked = [entry["probability"] for entry in answers[0][0]["top"]]
     np.testing.assert_allclose(ranked, np.sort(expected[0])[::-1], rtol=1e-5)
     warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert warnings == ["cuda failed, the CPU answers from now on: RuntimeError: the device is gone"]
+    assert warnings == [f"cuda failed, the CPU answers from now on: {reason}"]
     assert 'provider_info{provider="cpu"} 1' in predictor.metrics.text(predictor.model, predictor.provider)
     # The next start takes the CPU at once.
     choice = choice_in_use(model, digest_of(model))
     assert choice is not None
-    assert (choice.provider, choice.why) == (
-        "cpu",
-        "cuda failed in use: RuntimeError: the device is gone",
-    )
+    assert (choice.provider, choice.why) == ("cpu", f"cuda failed in use: {reason}")
     assert load_on_provider(model, ANY_PROVIDER, threads=1).provider == "cpu"
 
 
