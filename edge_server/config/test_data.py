@@ -154,7 +154,8 @@ def override_table(word: str) -> dict[str, Any]:
     if not dot:
         section, name = _section_of(key), key
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        # TOML reads `resize=0x5`, a size without a height, as 5.
+        value = text if text.startswith("0x") else tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text
     return {section: {name: value}}

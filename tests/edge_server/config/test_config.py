@@ -336,6 +336,12 @@ def test_the_last_override_of_a_key_counts_and_others_stay():
     assert (config.federation.rounds, config.federation.seed) == (4, 5)
 
 
+RESIZE = (
+    "fedavg: [data] resize: input should be a valid integer or a list, as [0.5, 1] or "
+    '["a", "b"] (in a shell within single quotes), got \'{}\''
+)
+
+
 @pytest.mark.parametrize(
     ("word", "message"),
     [
@@ -354,6 +360,8 @@ def test_the_last_override_of_a_key_counts_and_others_stay():
             "fedavg: [federation] rounds: input should be a valid integer,"
             " unable to parse string as an integer, got 'many'",
         ),
+        ("resize=0x5", RESIZE.format("0x5")),
+        ("resize=64x48", RESIZE.format("64x48")),
     ],
 )
 def test_a_wrong_override_is_reported_like_a_file(word, message):
