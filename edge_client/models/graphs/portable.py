@@ -21,6 +21,7 @@ def make_portable(model: Any, input_shape: tuple[int, ...]) -> None:
     shapes = _shapes(graph, model, input_shape)
     _reshape_to_constants(graph, shapes)
     _normalise_pictures(graph)
+    _drop_means(graph, shapes)
     _pool_tokens(graph, shapes)
     _cut_kernels(graph, shapes)
     _pad_apart(graph)
@@ -89,6 +90,10 @@ class _Graph:
         values = tensor.int64_data if tensor.data_type == INT64 else tensor.float_data
         flat = np.frombuffer(tensor.raw_data, kind) if tensor.raw_data else np.array(values, kind)
         return flat.reshape(tuple(tensor.dims))
+
+    def axes(self, node: Any) -> NDArray[Any] | None:
+        """The constant axes that a node states as its second input."""
+        return self.numbers(node.input[1]) if len(node.input) > 1 else None
 
     def add_constant(self, name: str, numbers: NDArray[Any]) -> str:
         """Add a constant, or use the one of that name; returns the name."""
@@ -194,7 +199,7 @@ def _reshape_to_constants(graph: _Graph, shapes: dict[str, tuple[int, ...]]) -> 
                 node.input[1] = graph.add_shape(sizes)
                 del node.attribute[:]
     for node in graph.nodes("Unsqueeze"):
-        axes, sizes = graph.numbers(node.input[1]), shapes.get(node.input[0], ())
+        axes, sizes = graph.axes(node), shapes.get(node.input[0], ())
         if axes is None or axes.tolist() != [1] or len(sizes) < 2:
             continue
         node.op_type = "Reshape"
@@ -212,10 +217,21 @@ def _normalise_pictures(graph: _Graph) -> None:
             reshape.input[1] = graph.add_constant(f"{reshape.input[1]}_1", np.append(sizes, 1))
 
 
+def _drop_means(graph: _Graph, shapes: dict[str, tuple[int, ...]]) -> None:
+    """No mean over pictures [N, C, 1, 1] of one pixel: LiteRT, which otherwise answers the first of a batch."""
+    for node in graph.nodes("ReduceMean"):
+        axes, keeps = graph.axes(node), attribute_of(node, "keepdims")
+        sizes = shapes.get(node.input[0], ())
+        if axes is None or keeps is None or not keeps.i or {sizes[axis] for axis in axes if sizes} != {1}:
+            continue
+        for user in graph.users(node.output[0]):
+            user.input[:] = [node.input[0] if name == node.output[0] else name for name in user.input]
+
+
 def _pool_tokens(graph: _Graph, shapes: dict[str, tuple[int, ...]]) -> None:
     """The mean over tokens [N, T, C] as an average pool: OpenCV, and ncnn, which otherwise takes no mean."""
     for node in graph.nodes("ReduceMean"):
-        axes = graph.numbers(node.input[1]) if len(node.input) > 1 else None
+        axes = graph.axes(node)
         keeps, sizes = attribute_of(node, "keepdims"), shapes.get(node.input[0], ())
         if axes is None or axes.tolist() != [1] or len(sizes) != 3 or keeps is None or keeps.i:
             continue

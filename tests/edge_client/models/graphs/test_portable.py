@@ -104,6 +104,13 @@ def test_depth_wise_kernels_that_meet_one_pixel_are_cut_to_it() -> None:
     assert len(model.SerializeToString()) < len(before) - 16_000
 
 
+def test_one_pixel_has_no_mean() -> None:
+    name = "mobilenet-v2-quarter"
+    before, model = complete(network(name), graph(name), spec_of(name).input_shape)
+    assert operators(ModelProto.FromString(before))[-4:] == ["Clip", "ReduceMean", "Reshape", "Gemm"]
+    assert operators(model)[-3:] == ["Clip", "Reshape", "Gemm"]
+
+
 def test_a_shape_whose_rows_are_not_first_stays_as_it_is() -> None:
     class Turned(nn.Module):
         """Normalises [C, N, L] by groups of rows, as networks do that have time first."""
