@@ -264,7 +264,8 @@ def bounds_text(bounds: Bounds) -> str:
 
 # --- what several verbs share ---
 FORMAT = Option("--format", help="for people or for programs (default: table)", default="table")
-OTHER_RUNTIMES = "openvino, opencv, mnn, ncnn, tvm, litert"  # the table `edge_client.inference.runtimes`
+# The names of the table `edge_client.inference.runtimes`.
+RUNTIMES = "onnxruntime, openvino, opencv, mnn, ncnn, tvm, litert"
 
 TRUST = Option(
     "--trust",

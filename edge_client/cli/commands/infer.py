@@ -67,8 +67,7 @@ OPTIONS = (
     options.TRUST,
     options.Option(
         "--runtime",
-        help="run in another runtime than onnxruntime, and say how far apart they are: "
-        f"{options.OTHER_RUNTIMES}",
+        help=f"run there, and say how far its answers are from onnxruntime's: {options.RUNTIMES}",
         metavar="NAME",
     ),
     options.Option(

@@ -218,7 +218,7 @@ def _normalise_pictures(graph: _Graph) -> None:
 
 
 def _drop_means(graph: _Graph, shapes: dict[str, tuple[int, ...]]) -> None:
-    """No mean over pictures [N, C, 1, 1] of one pixel: LiteRT, which otherwise answers the first of a batch."""
+    """No mean over pictures [N, C, 1, 1] of one pixel: LiteRT, which else answers the first of a batch."""
     for node in graph.nodes("ReduceMean"):
         axes, keeps = graph.axes(node), attribute_of(node, "keepdims")
         sizes = shapes.get(node.input[0], ())

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import OTHER_RUNTIMES, Option, Subparsers, add_verb, add_verbs
+from edge_client.cli.options import RUNTIMES, Option, Subparsers, add_verb, add_verbs
 from edge_client.system.plain_text import print_json, print_result, print_rows, say
 from edge_server.cli.commands.fleet.serve import SERVICE
 from edge_server.storage.service_folder import RUNS
@@ -76,7 +76,7 @@ def register(subparsers: Subparsers) -> None:
     _add_verb(verbs, "forget", forget, device, where, help=about, example=example)
     about = "write a version's tiers, or an ONNX file, as another runtime takes them"
     source = Option("model", Path, "a version of the registry, or an ONNX file", metavar="MODEL")
-    runtime = Option("--for", help=OTHER_RUNTIMES, metavar="RUNTIME", required=True, dest="runtime")
+    runtime = Option("--for", help=RUNTIMES, metavar="RUNTIME", required=True, dest="runtime")
     out = Option("--out", Path, "folder for the files (default: exported)", Path("exported"), "DIR")
     example = f"export {EXAMPLE} --for ncnn --out ncnn"
     _add_verb(verbs, "export", export, source, runtime, out, help=about, example=example)
