@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edge_client.inference.model_slots import ServedModel, Slots
+from edge_client.inference.model_slots import ServedModel, Slots, read_export
 from edge_client.inference.providers.record import carry_record
 from edge_client.storage.atomic_files import file_sha256, write_synced
 from schemas.errors import EdgeError, PeerError
@@ -73,7 +73,8 @@ def put_in_use(models: Path, signed: SignedManifest | None = None) -> None:
         if now is not None and now.model.digest not in (model.digest, model.instead_of or now.model.digest):
             compared = f"{model.version} was compared with {model.instead_of}"
             raise Superseded(f"{compared}, in use is {now.model.version}")
-        carry_record(waiting(models), home.fill(data, model, signed=signed).path)
+        filled = home.fill(data, model, signed=signed, export=read_export(waiting(models)))
+        carry_record(waiting(models), filled.path)
         home.switch(model.digest)
     drop(models)
 

@@ -3,6 +3,7 @@
     serving/current.json        the slot in use, the digests of its model and of the previous one
     serving/current             a link to that slot, to which `models/` links (see `point_at`)
     serving/a/model.onnx        a model, with model.onnx.manifest.json if the server has signed it
+    serving/a/model.fp32.onnx   the export that a smaller model was made from, which any runtime reads
     serving/a/model.json        the model's note, written last, so that it describes a complete file
     serving/b/...
 
@@ -140,10 +141,17 @@ class Slots:
         """The complete model in the slot that is not in use, if any."""
         return self.read_slot(self._spare())
 
-    def fill(self, data: bytes, model: ServedModel, *, signed: SignedManifest | None = None) -> Served:
+    def fill(
+        self,
+        data: bytes,
+        model: ServedModel,
+        *,
+        signed: SignedManifest | None = None,
+        export: bytes | None = None,
+    ) -> Served:
         """Write a model and its manifest into the slot that is not in use, and sync all files.
 
-        A model that is already in use is not written again, and the other slot keeps the previous one.
+        `export` is what a variant was made from. A model that is already in use is not written again, and the other slot keeps the previous one.
         Raises `SlotIsEmpty` if the bytes do not match the note; the slot is then unchanged.
         """
         if hashlib.sha256(data).hexdigest() != model.digest:
@@ -160,10 +168,12 @@ class Slots:
         sync(self.folder)
         sync(self.folder.parent)
         write_synced(served.path, data)
-        if signed is None:
-            manifest_path(served.path).unlink(missing_ok=True)
-        else:
-            write_synced(manifest_path(served.path), encode_manifest(signed))
+        manifest = None if signed is None else encode_manifest(signed)
+        for path, beside in ((manifest_path(served.path), manifest), (export_path(served.path), export)):
+            if beside is None:
+                path.unlink(missing_ok=True)
+            else:
+                write_synced(path, beside)
         write_synced(served.folder / "model.json", model.model_dump_json().encode())
         return served
 
@@ -231,12 +241,27 @@ class Slots:
 #     serving/current                  -> a, or b: replaced in one rename
 #     models/model.onnx                -> ../serving/current/model.onnx
 #     models/model.onnx.manifest.json  -> ../serving/current/model.onnx.manifest.json
+#     models/model.fp32.onnx           -> ../serving/current/model.fp32.onnx
 #     models/model.json                -> ../serving/current/model.json
 #
 # On a file system without symbolic links (FAT), `models/` holds copies, renewed after every switch.
 
 MODEL, NOTE = "model.onnx", "model.json"
 MANIFEST = manifest_path(Path(MODEL)).name
+
+
+def export_path(model: Path) -> Path:
+    """Where the export of 32 bits lies that a variant was made from: `NAME.fp32.onnx` beside it."""
+    return model.with_name(f"{model.stem}.fp32.onnx")
+
+
+def read_export(model: Path) -> bytes | None:
+    """The export beside a variant; None beside the export itself."""
+    path = export_path(model)
+    return path.read_bytes() if path.exists() else None
+
+
+EXPORT = export_path(Path(MODEL)).name
 
 
 def point_at(slot: Path) -> None:
@@ -255,7 +280,7 @@ def point_at(slot: Path) -> None:
 
 def _link(slot: Path, serving: Path, models: Path) -> None:
     link_in_place(serving / "current", slot.name)
-    for name in (MODEL, MANIFEST, NOTE):
+    for name in (MODEL, MANIFEST, EXPORT, NOTE):
         if (slot / name).exists():
             link_in_place(models / name, f"../{serving.name}/current/{name}")
         else:
@@ -267,7 +292,7 @@ def _copy(slot: Path, models: Path) -> None:
     if not _same(slot / MODEL, models / MODEL):
         (models / MANIFEST).unlink(missing_ok=True)
         write_synced(models / MODEL, (slot / MODEL).read_bytes())
-    for name in (MANIFEST, NOTE):
+    for name in (MANIFEST, EXPORT, NOTE):
         if _same(slot / name, models / name):
             continue
         if (slot / name).exists():

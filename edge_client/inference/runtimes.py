@@ -88,7 +88,7 @@ def check_form(runtime: Runtime, model: Path) -> None:
     if not runtime.reads_int8 and b"DequantizeLinear" in model.read_bytes():
         raise ConfigError(
             f"{model.name} has 8-bit integers, which {runtime.title} does not compute rightly",
-            remedy="take the export of 32 bits: the server's, or one of a device that keeps no variants",
+            remedy="take the export of 32 bits: the server's, or a device's model.fp32.onnx beside it",
         )
 
 

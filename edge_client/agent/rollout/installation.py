@@ -16,7 +16,7 @@ from edge_client.agent.rollout.trial import (
 )
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.local import LocalData
-from edge_client.inference.model_slots import Served, ServedModel, SlotIsEmpty, Slots
+from edge_client.inference.model_slots import Served, ServedModel, SlotIsEmpty, Slots, export_path, read_export
 from edge_client.inference.providers.record import carry_record, record_path
 from edge_client.inference.quantization.selection import EXPORT_ALONE
 from edge_client.inference.service.health import FILE, Health, read_health
@@ -104,7 +104,8 @@ class ModelInstallation:
         try:
             if self._is_serving(digest):
                 return offers.Switched()
-            data = (self.store.blob_path(digest) if trial.made is None else self._made).read_bytes()
+            source = self.store.blob_path(digest) if trial.made is None else self._made
+            data, signed = source.read_bytes(), offer.manifest if trial.made is None else None
             note = ServedModel(
                 version=offer.version,
                 digest=digest,
@@ -116,7 +117,7 @@ class ModelInstallation:
                 why=f"rollout {offer.rollout}",
             )
             with self._slots.changing():
-                filled = self._slots.fill(data, note, signed=offer.manifest if trial.made is None else None)
+                filled = self._slots.fill(data, note, signed=signed, export=read_export(source))
                 # Health that an earlier trial of the same file has recorded does not count.
                 (filled.folder / FILE).unlink(missing_ok=True)
                 carry_record(self._recorded, filled.path)
@@ -165,7 +166,8 @@ class ModelInstallation:
     def clean_up(self) -> None:
         """Remove the examples, the variant, and the choice of a provider."""
         self._comparisons.forget()
-        self._made.unlink(missing_ok=True)
+        for path in (self._made, export_path(self._made)):
+            path.unlink(missing_ok=True)
         record_path(self._recorded).unlink(missing_ok=True)
 
     def stop(self) -> None:

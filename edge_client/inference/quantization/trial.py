@@ -40,7 +40,10 @@ def keep_best(
     held_out: LabelledData,
     seconds: float = SECONDS,
 ) -> Tried:
-    """Replace the export at `path` by its best variant; accuracies are measured on `held_out`."""
+    """Replace the export at `path` by its best variant; accuracies are measured on `held_out`.
+
+    The export then stays beside it (`export_path`).
+    """
     data = path.read_bytes()
     files: dict[Variant, bytes] = {"fp32": data, **_make_variants(data, path, variants, calibration)}
     models = {variant: onnx_model.load_model(path, threads=1, data=made) for variant, made in files.items()}
@@ -56,6 +59,7 @@ def keep_best(
     choice = choose(exported, list(measured.values()), max_loss=variants.max_loss, task=task)
     kept = files[choice.kept.variant]
     if kept is not data:
+        write_synced(model_slots.export_path(path), data)
         write_synced(path, kept)
     log.info("%s is kept: %s", choice.kept.variant, choice.why)
     parent = None if kept is data else hashlib.sha256(data).hexdigest()

@@ -14,7 +14,7 @@ from schemas.errors import ConfigError, EdgeError, PeerError, Reason
 from schemas.messages import Acknowledgement
 from schemas.security.manifest import SignedManifest, encode_manifest, manifest_path
 from schemas.tensors.chunks import digest_of
-from tests.edge_client.inference.test_model_slots import PowerCut, failing_power
+from tests.edge_client.inference.test_model_slots import PowerCut, failing_power, without_links
 from tests.edge_client.signed import SERVER, STRANGER, TRUSTED, manifest_of
 
 OLD, NEW = b"the model of run one", b"the model of run two"
@@ -134,15 +134,6 @@ def test_an_unsigned_model_is_never_stored_with_the_manifest_of_the_previous_one
 def in_slot(models: Path) -> bytes | None:
     current = installed_model.slots(models).current()
     return None if current is None else current.read()
-
-
-def without_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a FAT file system."""
-
-    def refuse(path: Path, target: str) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(Path, "symlink_to", refuse)
 
 
 def test_the_file_in_models_is_the_same_file_as_in_the_slot(models: Path):

@@ -146,6 +146,33 @@ def test_a_manifest_is_stored_with_its_own_model_only(slots: Slots) -> None:
     assert check_model(slots.current().path, NEW, TRUSTED) == new.manifest
 
 
+def without_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a FAT file system."""
+
+    def refuse(path: Path, target: str) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_the_export_of_a_variant_is_shown_beside_it_and_gone_with_it(
+    slots: Slots, monkeypatch: pytest.MonkeyPatch, linked: bool
+) -> None:
+    if not linked:
+        without_links(monkeypatch)
+    slots.fill(NEW, note(NEW, variant="int8", parent=digest_of(OLD)), export=OLD)
+    slots.switch(digest_of(NEW))
+    shown = slots.folder.parent / "models" / "model.fp32.onnx"
+    assert shown.read_bytes() == OLD
+    take(slots, NEWER)
+    assert not shown.exists()
+    assert slots.back().read() == NEW
+    assert shown.read_bytes() == OLD
+    take(slots, NEWER)
+    assert list(slots.folder.rglob("model.fp32.onnx")) == [slots.folder / "a" / "model.fp32.onnx"]
+
+
 # --- power cuts ---
 class PowerCut(BaseException):
     """An exception that no code catches."""
@@ -229,10 +256,11 @@ def test_after_any_power_cut_one_complete_model_is_served(
         assert slots.back().read() == OLD, steps
         assert list(slots.folder.rglob("*.part")) == [], steps
         cut_at += 1
-    # Four files, each written, synced, renamed and its folder synced, and two folders' names; then the sync
-    # after current.json is renamed, and the links to the slot and to its manifest, renamed and synced.
-    assert len(served_after) == cut_at == 4 * 4 + 2 + 2 * 2
-    assert served_after == [OLD] * (cut_at - 5) + [NEW] * 5
+    # Four files, each written, synced, renamed and its folder synced, and two folders' names; an earlier
+    # variant's export is removed. Then the sync after current.json is renamed, the links to the slot and to
+    # its manifest, renamed and synced, and the one to the export, removed.
+    assert len(served_after) == cut_at == 4 * 4 + 2 + 1 + 2 * 2 + 1
+    assert served_after == [OLD] * (cut_at - 6) + [NEW] * 6
 
 
 def test_after_a_power_cut_during_back_one_complete_model_is_served(

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edge_client.data.dataset import LabelledData
 from edge_client.data.sources import load_source
-from edge_client.inference.model_slots import ServedModel
+from edge_client.inference.model_slots import ServedModel, read_export
 from edge_client.inference.onnx_model import load_model
 from edge_client.inference.quantization import quantize, trial
 from edge_client.inference.quantization.quantize import CALIBRATION_BATCH, Batches
@@ -145,6 +145,7 @@ def test_a_variant_is_small_names_its_parent_and_is_about_as_accurate(
     data = model_path.read_bytes()
     assert tried.choice.kept.variant == variant
     assert (tried.sha256, tried.parent) == (digest_of(data), digest_of(exported))
+    assert read_export(model_path) == exported
     assert tried.choice.kept.bytes == len(data) < 0.55 * len(exported)
     served, before = load_model(model_path), load_model(model_path, data=exported)
     assert served.provenance == {"tier": "1", "variant": variant, "parent": digest_of(exported)}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge_client.agent.rollout.trial import Comparison, ServedForm
+from edge_client.inference.model_slots import export_path, read_export
 from edge_client.inference.service.health import Health, write_health
 from edge_client.security.trusted_key import check_model
 from edge_client.storage import free_space
@@ -149,6 +150,7 @@ def test_a_better_variant_of_the_file_is_served(tmp_path, monkeypatch) -> None:
     def compare(pair):
         if pair.made is not None:
             pair.made.write_bytes(other)
+            export_path(pair.made).write_bytes(NEW)
         return replace(GOOD, made=ServedForm("int8", digest_of(other)))
 
     device = Device(tmp_path, monkeypatch, compare=compare)
@@ -156,6 +158,8 @@ def test_a_better_variant_of_the_file_is_served(tmp_path, monkeypatch) -> None:
     served = device.slots.current()
     assert device.serves() == other
     assert (served.model.variant, served.model.parent) == ("int8", REF.digest)
+    assert read_export(served.path) == NEW
+    assert list(tmp_path.rglob("made*")) == []
     assert device.reports[-1].stage is Stage.KEPT
     # Another rollout offers the same version, which is already in use.
     device.hear(offer("r-2"))
