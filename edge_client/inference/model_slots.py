@@ -151,7 +151,8 @@ class Slots:
     ) -> Served:
         """Write a model and its manifest into the slot that is not in use, and sync all files.
 
-        `export` is what a variant was made from. A model that is already in use is not written again, and the other slot keeps the previous one.
+        `export` is what a variant was made from. A model that is already in use is not written again, and the
+        other slot keeps the previous one.
         Raises `SlotIsEmpty` if the bytes do not match the note; the slot is then unchanged.
         """
         if hashlib.sha256(data).hexdigest() != model.digest:

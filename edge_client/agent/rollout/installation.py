@@ -16,7 +16,7 @@ from edge_client.agent.rollout.trial import (
 )
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.local import LocalData
-from edge_client.inference.model_slots import Served, ServedModel, SlotIsEmpty, Slots, export_path, read_export
+from edge_client.inference import model_slots
 from edge_client.inference.providers.record import carry_record, record_path
 from edge_client.inference.quantization.selection import EXPORT_ALONE
 from edge_client.inference.service.health import FILE, Health, read_health
@@ -54,7 +54,7 @@ class ModelInstallation:
 
     def __init__(self, settings: AgentSettings, get_data: Callable[[], LocalData]) -> None:
         folder = settings.state / "rollout"
-        self.store, self._slots = BlobStore(folder / "blobs"), Slots(settings.state / "serving")
+        self.store, self._slots = BlobStore(folder / "blobs"), model_slots.Slots(settings.state / "serving")
         self._trust, self._made = settings.trust, folder / "made.onnx"
         self._recorded = folder / "candidate.onnx"  # the choice of a provider lies beside this path
         # Only the original file is signed: a device that requires signatures serves no other variant.
@@ -106,7 +106,7 @@ class ModelInstallation:
                 return offers.Switched()
             source = self.store.blob_path(digest) if trial.made is None else self._made
             data, signed = source.read_bytes(), offer.manifest if trial.made is None else None
-            note = ServedModel(
+            note = model_slots.ServedModel(
                 version=offer.version,
                 digest=digest,
                 variant=trial.variant,
@@ -117,7 +117,7 @@ class ModelInstallation:
                 why=f"rollout {offer.rollout}",
             )
             with self._slots.changing():
-                filled = self._slots.fill(data, note, signed=signed, export=read_export(source))
+                filled = self._slots.fill(data, note, signed=signed, export=model_slots.read_export(source))
                 # Health that an earlier trial of the same file has recorded does not count.
                 (filled.folder / FILE).unlink(missing_ok=True)
                 carry_record(self._recorded, filled.path)
@@ -125,7 +125,7 @@ class ModelInstallation:
         except OSError as error:
             cause = Cause.NO_SPACE if error.errno in atomic_files.DISK_FULL else Cause.DAMAGED
             return offers.SwitchFailed((cause, f"it cannot be put in use: {error}"))
-        except SlotIsEmpty as error:
+        except model_slots.SlotIsEmpty as error:
             return offers.SwitchFailed((Cause.DAMAGED, str(error)))
         return offers.Switched()
 
@@ -166,7 +166,7 @@ class ModelInstallation:
     def clean_up(self) -> None:
         """Remove the examples, the variant, and the choice of a provider."""
         self._comparisons.forget()
-        for path in (self._made, export_path(self._made)):
+        for path in (self._made, model_slots.export_path(self._made)):
             path.unlink(missing_ok=True)
         record_path(self._recorded).unlink(missing_ok=True)
 
@@ -178,7 +178,7 @@ class ModelInstallation:
         return now is not None and now.model.digest == digest
 
 
-def _health(slot: Served | None) -> Health | None:
+def _health(slot: model_slots.Served | None) -> Health | None:
     return None if slot is None else read_health(slot.folder, slot.model.digest)
 
 
