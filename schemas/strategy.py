@@ -1,7 +1,7 @@
 """A federation's algorithm as data: one component per concept, with its options."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
@@ -110,6 +110,9 @@ class StrategySpec(Settings):
         return self
 
 
+Augmentation = Literal["flip", "scale", "colour", "mosaic"]
+
+
 class TrainingSettings(Settings):
     """How a device trains locally."""
 
@@ -134,6 +137,11 @@ class TrainingSettings(Settings):
     """With Adam and AdamW a step on the share r of the network's channels has the learning rate over r, but
     at most 0.003. Their steps are as large in every weight, so fewer channels change the outputs less (Yang
     and Hu 2022).
+    """
+    augment: tuple[Augmentation, ...] = Field(default=(), exclude_if=lambda names: not names)
+    """Random changes of pictures, which no epoch sees the same again, one after the other: "flip" mirrors,
+    "scale" magnifies and moves by up to a half, "colour" changes saturation, contrast and brightness,
+    "mosaic" joins four pictures. Boxes move along. Frozen layers then run in every step.
     """
     batch_size: int = Field(default=32, ge=1, le=65_536)
     """Examples per step."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.data.dataset import LabelledData
 from edge_client.training.results import EpochReport
 from schemas import errors, strategy
 from schemas.values import TrainingMetrics
@@ -100,6 +101,16 @@ def epoch_orders(seed: int, count: int) -> Iterator[NDArray[np.int64]]:
             for place, offset in enumerate(offsets.tolist()):
                 order[place], order[place + offset] = order[place + offset], order[place]
         yield np.array(order, np.int64)
+
+
+def augmented(examples: LabelledData, plan: strategy.TrainingPlan, step: int) -> LabelledData:
+    """The examples of a step, counted from 0 in the round, with the plan's random changes."""
+    if not plan.augment:
+        return examples
+    # Imported here: most devices augment nothing.
+    from edge_client.data.pictures.augmentations import augment
+
+    return augment(examples, plan.augment, plan.seed, step)
 
 
 MAX_RATE_BY_WIDTH = 0.003  # above it a higher rate costs small sub-models of `cnn` 3 points of accuracy

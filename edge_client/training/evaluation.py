@@ -66,10 +66,14 @@ class Features:
     parts: SplitNetwork | None = None
 
 
-def why_whole(objectives: Sequence[strategy.Component], task: LearningTask) -> str:
+def why_whole(
+    objectives: Sequence[strategy.Component], task: LearningTask, augment: Sequence[str] = ()
+) -> str:
     """Why all layers have to run in every step, whichever are frozen; empty if they need not."""
     if task.labels == "none":
         return "the network answers with its inputs"
+    if augment:
+        return "augmented pictures are new in every epoch"
     built = zip(objectives, build_objectives(objectives), strict=True)
     reading = [component.name for component, objective in built if not objective.reads_outputs_only]
     return f"the objective '{reading[0]}' needs more than outputs" if reading else ""
@@ -108,7 +112,7 @@ def split_for(
     if trained is None:
         return None
     try:
-        if why := why_whole(plan.objectives, data.learning_task):
+        if why := why_whole(plan.objectives, data.learning_task, plan.augment):
             raise frozen_values.NoSplit(why)
         parts = find_split(module, trained, input_shape)
         if why := why_before(parts, module, plan.objectives, received or {}, channel_map):

@@ -100,7 +100,7 @@ class Training:
         self._trained, self._smallest = trained, smallest_batch(module, trained)
         if plan.batch_size < self._smallest:
             raise ConfigError("batch-size 1 cannot train a model with batch normalisation: use 2 or more")
-        self.module, self._plan, self._should_stop = module, plan, should_stop
+        self.module, self._plan, self._should_stop, self._data = module, plan, should_stop, data
         self._recorder, self._micro_batch = recorder if micro_batch is None else None, micro_batch
         self.objectives, self._loss = build_objectives(plan.objectives), evaluation.loss_of(data.task)
         self._low_rank = make_low_rank(adapters, self.objectives, sharp=plan.sam_radius > 0)
@@ -200,7 +200,19 @@ class Training:
         smallest, size, count = self._smallest, self._plan.batch_size, len(self.examples.labels)
         for shuffled in epochs.epoch_orders(self._plan.seed, count) if count else ():
             order = torch.from_numpy(shuffled).to(self.examples.labels.device)
-            yield (batch for batch in _batches(self.examples, order, size) if len(batch.labels) >= smallest)
+            batches = (
+                self._augmented(shuffled) if self._plan.augment else _batches(self.examples, order, size)
+            )
+            yield (batch for batch in batches if len(batch.labels) >= smallest)
+
+    def _augmented(self, order: NDArray[np.int64]) -> Iterator[step_capture.Examples]:
+        """The batches of an epoch in that order, with the random changes of their steps."""
+        first, size, device = self._progress.steps, self._plan.batch_size, self.examples.labels.device
+        for step, start in enumerate(range(0, len(order), size), first):
+            part = epochs.augmented(self._data.subset(order[start : start + size]), self._plan, step)
+            inputs = part.inputs()
+            arrays = inputs, part.targets(inputs)
+            yield step_capture.Examples(*(torch.from_numpy(array).to(device) for array in arrays))
 
     def _run_epoch(
         self, batches: Iterator[step_capture.Examples], step: step_capture.Step

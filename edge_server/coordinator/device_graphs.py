@@ -38,7 +38,8 @@ class DeviceGraphs:
         self.left_out: dict[str, str] = {}
         context = model.context
         self.steps = StepGraphs(model.network, context.channel_map, context.spec)
-        self._still = context.network.parts.frozen(context.channel_map)
+        still = context.network.parts.frozen(context.channel_map)
+        self._still = frozenset() if context.config.training.augment else still
 
     def draw_delivered(
         self,

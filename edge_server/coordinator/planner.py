@@ -209,7 +209,10 @@ class Planner:
 
         cuts = (job.cut for job in jobs.values())
         partly = [cut.objectives for cut in cuts if cut.train and cut.trained is not None]
-        why = why_whole(partly[0], learning_task(self._context.spec.task)) if partly else ""
+        why = ""
+        if partly:
+            learnt = learning_task(self._context.spec.task)
+            why = why_whole(partly[0], learnt, self._context.config.training.augment)
         if why and not self._told_whole:
             self._told_whole = True
             log.warning("devices run frozen layers in every step: %s", why)

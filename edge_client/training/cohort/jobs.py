@@ -145,6 +145,8 @@ def _check(job: ModuleJob) -> None:
         raise TrainsAlone("the training writes checkpoints")
     if job.task.adapters is not None:
         raise TrainsAlone("changes of a low rank have steps of their own")
+    if job.plan.augment:
+        raise TrainsAlone("pictures are augmented batch by batch")
     if not len(job.data.train):
         raise TrainsAlone("")
     if job.micro_batch is not None:

@@ -112,6 +112,12 @@ def _learning_task(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
             key="[data] crop",
             remedy="leave it out",
         )
+    if task.labels != "boxes" and "mosaic" in config.training.augment:
+        yield ConfigError(
+            f"'mosaic' joins pictures with boxes, and [model] task '{task.name}' has none",
+            key="[training] augment",
+            remedy="leave it out",
+        )
     weighting = config.strategy.weighting.name
     needs = WEIGHTINGS.traits(weighting).needs
     if Need.ACCURACY in needs and not any(metric.name == "accuracy" for metric in task.metrics):

@@ -75,8 +75,8 @@ WRITERS: dict[str, tuple[str, Callable[[Path], object], frozenset[str], str]] = 
     "json": (
         "json",
         lambda path: path.write_text('{"a": 1}\n'),
-        frozenset({"jsonl", "senml", "edgeimpulse"}),
-        "jsonl:PATH or senml:PATH or edgeimpulse:PATH",
+        frozenset({"jsonl", "senml", "edgeimpulse", "coco"}),
+        "jsonl:PATH or senml:PATH or edgeimpulse:PATH or coco:PATH",
     ),
     "npz": ("npz", lambda path: np.savez(path, a=np.zeros(3)), frozenset({"npz"}), "npz:PATH"),
     "npy": ("npy", lambda path: np.save(path, np.zeros(3)), frozenset(), "numpy.savez"),

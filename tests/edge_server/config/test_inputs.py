@@ -140,6 +140,13 @@ def test_figures_of_other_colours_than_the_network_has_are_refused(shape: str, w
         evaluation.Testing(load_config("fedavg", [*words, CLASSES]))
 
 
+def test_only_pictures_are_augmented() -> None:
+    words = ['training.augment=["flip"]', "model.name=mlp", "model.input-shape=[20]", CLASSES]
+    why = r"\[training\] augment: pictures are changed, and 'mlp' takes 20: leave it out"
+    with pytest.raises(ConfigError, match=why):
+        evaluation.Testing(load_config("fedavg", words))
+
+
 def test_what_the_network_sees_is_told_in_a_line() -> None:
     testing = evaluation.Testing(with_inputs(load_config("fedavg", ["model.name=mlp", CLASSES]), RECORD))
     assert describe_inputs(testing.model_spec, testing.preprocessing) == (

@@ -240,7 +240,7 @@ class Training:
 
     def _batch(self, chosen: NDArray[np.int64]) -> dict[str, Array]:
         """The examples at these indices and their masks, as the graph's inputs."""
-        part = self._examples.subset(chosen)
+        part = epochs.augmented(self._examples.subset(chosen), self._plan, self._taken)
         inputs = part.inputs()
         return {names.INPUTS: inputs, names.LABELS: part.targets(inputs), **self._masks(len(chosen))}
 

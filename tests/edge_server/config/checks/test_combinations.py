@@ -295,3 +295,9 @@ def test_the_command_exits_with_2_and_the_reason(capsys):
 def test_an_override_is_refused_like_a_file():
     with pytest.raises(ConfigError, match=r"^fednova: \[strategy\] transforms: 'normalise-steps' counts"):
         load_config("fednova", ["momentum=0.5"])
+
+
+def test_only_pictures_with_boxes_are_joined() -> None:
+    (found_one,) = found(training={"augment": ["flip", "mosaic"]})
+    assert found_one.startswith("[training] augment: 'mosaic' joins pictures with boxes")
+    assert not found(training={"augment": ["flip"]})

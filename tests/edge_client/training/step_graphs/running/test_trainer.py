@@ -112,6 +112,11 @@ def test_adams_rate_by_width_gives_torchs_updates(tmp_path: Path) -> None:
     assert_two_rounds_alike(TorchFreeBench(tmp_path, "attending", *words))
 
 
+def test_augmented_pictures_are_those_that_torch_sees(tmp_path: Path) -> None:
+    words = ('training.augment=["flip", "scale", "colour"]', "local-epochs=2", f"model.name={NORMALISED}")
+    assert_two_rounds_alike(TorchFreeBench(tmp_path, "fedavg", *words))
+
+
 def test_a_network_that_keeps_its_answers_is_trained_as_torch_does(tmp_path: Path) -> None:
     words = ('strategy.objectives=["distil"]', "local-epochs=2", f"model.name={NORMALISED}")
     assert_two_rounds_alike(TorchFreeBench(tmp_path, "fedavg", *words))
