@@ -278,7 +278,8 @@ class TrainingMetrics(Frozen):
     all other figures of the trained one; `own_metrics` are of the model that the device keeps for itself.
     `by_class` are the trained model's counts, class by class, if the task asks for them. `seconds` are for
     all trainings of the task. A sharpness-aware epoch counts as two, and so does each of its steps.
-    `features` is None where all layers ran in every step.
+    `features` is None where all layers ran in every step. `trained_on` is the accelerator that torch
+    used, or why not as it should have; empty on a device without.
     """
 
     examples: Count
@@ -295,6 +296,7 @@ class TrainingMetrics(Frozen):
     ] = ()
     seconds: Seconds = 0.0
     features: Annotated[KeptFeatures | None, Field(exclude_if=lambda kept: kept is None)] = None
+    trained_on: Annotated[Text, Field(exclude_if=lambda where: not where)] = ""
 
 
 class DeliveryVerdict(Frozen):

@@ -17,21 +17,35 @@ from torch import Tensor, nn
 
 # The global random generators that a network may draw from: torch's, numpy's and Python's.
 
+PROCESSOR = torch.device("cpu")
+
 
 @contextlib.contextmanager
-def seed_generators(seed: int, devices: Sequence[torch.device] = ()) -> Iterator[None]:
-    """Seed all generators inside, with those of CUDA `devices`, and restore them after."""
+def seed_generators(seed: int, device: torch.device = PROCESSOR) -> Iterator[None]:
+    """Seed all generators inside, with that of the `device`, and restore them after."""
     numpys, pythons = np.random.get_state(legacy=True), random.getstate()
-    with torch.random.fork_rng(devices=list(devices)):
-        # torch.manual_seed would store the seed, with the call stack, for each unused kind of device.
-        (torch.manual_seed if devices else torch.default_generator.manual_seed)(seed)
-        np.random.seed(seed % 2**32)
-        random.seed(seed)
-        try:
-            yield
-        finally:
-            np.random.set_state(numpys)
-            random.setstate(pythons)
+    torchs = {each: device_state(each) for each in (PROCESSOR, device)}
+    # torch.manual_seed would store the seed, with the call stack, for each unused kind of device.
+    (torch.default_generator.manual_seed if device == PROCESSOR else torch.manual_seed)(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        for each, state in torchs.items():
+            set_device_state(each, state)
+        np.random.set_state(numpys)
+        random.setstate(pythons)
+
+
+def device_state(device: torch.device) -> Tensor:
+    """The state of the generator of torch's first device of this kind."""
+    state: Tensor = (torch if device == PROCESSOR else torch.get_device_module(device)).get_rng_state()
+    return state
+
+
+def set_device_state(device: torch.device, state: Tensor) -> None:
+    (torch if device == PROCESSOR else torch.get_device_module(device)).set_rng_state(state)
 
 
 VALUES = (int, float, complex, str, bytes, type(None), np.generic, torch.dtype, torch.device)

@@ -197,7 +197,7 @@ class _Search:
     def _trace(self, trace: Callable[[], fx.Graph], *, training: bool, seed: int = 0) -> fx.Graph:
         self._set_modes(training=training)
         try:
-            with seed_generators(seed):
+            with seed_generators(seed, device_of(self._copy)):
                 return trace()
         except Exception as error:
             raise NoSplit(f"it cannot be traced: {_first_line(error)}") from error
@@ -238,11 +238,11 @@ class _Search:
             self._set_modes(training=training)
             buffers = [buffer.clone() for buffer in self._copy.buffers()]
             with torch.no_grad():
-                with seed_generators(0):
+                with seed_generators(0, examples.device):
                     wanted = self._copy(examples.clone())
                 for buffer, value in zip(self._copy.buffers(), buffers, strict=True):
                     buffer.copy_(value)
-                with seed_generators(0):
+                with seed_generators(0, examples.device):
                     result = parts.rest(features.clone())
             if not isinstance(wanted, Tensor) or not _is_close(result, wanted):
                 raise NoSplit("its parts do not give what it gives itself")

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from edge_client.models.attributes import seed_generators
+from edge_client.models.attributes import PROCESSOR, device_state, seed_generators
+from edge_client.models.modes import device_of
 from schemas.errors import EdgeError
 
 Numbers = dict[Any, int]  # equal operations on equal values have the same one, in all graphs of a network
@@ -134,12 +135,13 @@ class _Observed(fx.Interpreter):
 
     def __init__(self, module: nn.Module, graph: fx.Graph) -> None:
         super().__init__(module, graph=graph)
+        self._device = device_of(module)
         self.values: dict[fx.Node, _Value] = {}
 
     def run_node(self, n: fx.Node) -> Any:
-        before = _random_states()
+        before = _random_states(self._device)
         value = super().run_node(n)
-        drawn = before != _random_states()
+        drawn = before != _random_states(self._device)
         if isinstance(value, Tensor):
             row = _bits(value[:1] if value.ndim else value)
             self.values[n] = _Value(drawn, None, tuple(value.shape), value.dtype, row)
@@ -153,9 +155,8 @@ def _bits(tensor: Tensor) -> bytes:
     return hashlib.sha256(flat.view(torch.uint8).numpy().data).digest()
 
 
-def _random_states() -> tuple[object, ...]:
-    cuda = [torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-    torchs = (state.cpu().numpy().tobytes() for state in (torch.get_rng_state(), *cuda))
+def _random_states(device: torch.device) -> tuple[object, ...]:
+    torchs = (device_state(each).cpu().numpy().tobytes() for each in {PROCESSOR, device})
     numpys = np.random.get_state(legacy=False)["state"]
     return (*torchs, numpys["key"].tobytes(), numpys["pos"], random.getstate())
 
@@ -193,7 +194,7 @@ class Frozen:
 
     def _observe(self, batch: Tensor) -> Mapping[fx.Node, _Value]:
         run = _Observed(self._module, self._graph)
-        with seed_generators(0), torch.no_grad():
+        with seed_generators(0, device_of(self._module)), torch.no_grad():
             run.run(batch.clone())
         return run.values
 

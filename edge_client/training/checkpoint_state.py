@@ -1,4 +1,7 @@
-"""The state of a training between two epochs as plain values, including torch's random generators."""
+"""The state of a training between two epochs as plain values, including torch's random generators.
+
+It is in the processor's memory, so that a training goes on where another device has begun it.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from edge_client.models.attributes import PROCESSOR, device_state, set_device_state
 from edge_client.models.modes import device_of
 from edge_client.training.checkpoints import UnfitCheckpoint
 from edge_client.training.objectives.base import LocalObjective
@@ -16,7 +20,7 @@ from edge_client.training.optimizers import Optimizer
 def state_of(
     module: nn.Module, optimizer: Optimizer, objectives: Sequence[LocalObjective], **figures: Any
 ) -> dict[str, Any]:
-    """The state after the epochs so far, with `figures`; on the CPU, arrays share the tensors' memory.
+    """The state after the epochs so far, with `figures`; arrays share the memory of tensors on the CPU.
 
     Parameters without gradients are left out: they are as they were received.
     """
@@ -39,11 +43,13 @@ def restore(
             index: {name: _laid_like(optimizer.parameters[index], value) for name, value in values.items()}
             for index, values in state["optimizer"].items()
         }
+        device = device_of(module)
         for objective, values in zip(objectives, state["objectives"], strict=True):
-            objective.resume(tensors(values))
-        torch.set_rng_state(tensors(state["random"]["cpu"]))
-        if "cuda" in state["random"]:
-            torch.cuda.set_rng_state(tensors(state["random"]["cuda"]), device_of(module))
+            objective.resume(tensors(values, device))
+        # A training that goes on elsewhere draws what that device's generator makes of the seed.
+        for each in {PROCESSOR, device}:
+            if each.type in state["random"]:
+                set_device_state(each, tensors(state["random"][each.type]))
     except (LookupError, ValueError, TypeError, RuntimeError, AttributeError) as error:
         raise UnfitCheckpoint(f"the checkpoint does not fit this training: {error!r}") from error
 
@@ -56,20 +62,20 @@ def plain(value: Any) -> Any:
     return value
 
 
-def tensors(value: Any) -> Any:
+def tensors(value: Any, device: torch.device = PROCESSOR) -> Any:
     if isinstance(value, np.ndarray):
-        return torch.from_numpy(np.array(value))
+        return torch.from_numpy(np.array(value)).to(device)
     if isinstance(value, Mapping):
-        return {key: tensors(item) for key, item in value.items()}
+        return {key: tensors(item, device) for key, item in value.items()}
     return value
 
 
 def _laid_like(parameter: Tensor, value: Any) -> Any:
     """An optimizer's value as a tensor, in the parameter's layout if it has its shape (for fused steps)."""
-    tensor = tensors(value)
+    tensor = tensors(value, parameter.device)
     if isinstance(tensor, Tensor) and tensor.shape == parameter.shape:
         return torch.empty_like(parameter, requires_grad=False).copy_(tensor)
-    return tensor.to(parameter.device) if isinstance(tensor, Tensor) else tensor
+    return tensor
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -88,8 +94,4 @@ def _fill(mine: Mapping[str, Tensor], saved: Mapping[str, Any]) -> None:
 
 
 def _random_states(module: nn.Module) -> dict[str, Tensor]:
-    states = {"cpu": torch.get_rng_state()}
-    device = device_of(module)
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    return states
+    return {each.type: device_state(each) for each in (PROCESSOR, device_of(module))}

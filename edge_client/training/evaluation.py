@@ -133,7 +133,9 @@ def features_of(
     kind: FeatureType = "fp32",
 ) -> tuple[list[Features], KeptFeatures]:
     """The features of the examples of each part, computed where the cache lacks them; and what is kept."""
-    how = (sorted(split.arrays), split.batch, torch.__version__, torch.get_num_threads())
+    device = modes.device_of(split.frozen).type
+    where = torch.get_num_threads() if device == "cpu" else device
+    how = (sorted(split.arrays), split.batch, torch.__version__, where)
     make = partial(_compute, split, parts)
     rows, counts = features_of_parts(cache, name, parts, how, make, width=split.width, kind=kind)
     return [Features(split.rest, each, split) for each in rows], counts
@@ -141,11 +143,11 @@ def features_of(
 
 def _compute(split: SplitNetwork, parts: Sequence[LabelledData], places: Places) -> Rows:
     """The features of the examples at these places of all parts together."""
-    rows = np.empty((len(places), split.width), np.float32)
+    rows, device = np.empty((len(places), split.width), np.float32), modes.device_of(split.frozen)
     step = AT_ONCE * split.batch
     with channels_innermost(split.frozen, torch.from_numpy(inputs_at(parts, places[:2]))):
         for start in range(0, len(places), step):
-            inputs = torch.from_numpy(inputs_at(parts, places[start : start + step]))
+            inputs = torch.from_numpy(inputs_at(parts, places[start : start + step])).to(device)
             rows[start : start + step] = split.features(inputs).cpu().numpy()
     return rows
 

@@ -153,10 +153,9 @@ class Training:
     @contextlib.contextmanager
     def _clean_up(self) -> Iterator[None]:
         """Seed the random generators inside and restore them after; always close the objectives."""
-        device = device_of(self.module)
         with contextlib.ExitStack() as stack:
             # Dropout, new attention modules and a user's network draw from the global generators.
-            stack.enter_context(seed_generators(self._plan.seed, [device] if device.type == "cuda" else []))
+            stack.enter_context(seed_generators(self._plan.seed, device_of(self.module)))
             stack.enter_context(training_only(self.module, self._trained))
             for objective in self.objectives:
                 stack.callback(objective.close)

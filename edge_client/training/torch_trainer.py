@@ -3,11 +3,12 @@
 Both change the module's weights in place. Imports torch: import it late.
 """
 
-from collections.abc import Collection
+import logging
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -18,40 +19,64 @@ from edge_client.models import build, frozen_part
 from edge_client.models.modes import normalises_batches
 from edge_client.pruning import slicing, surgery
 from edge_client.pruning.submodel_cache import SubModelCache
-from edge_client.system.hardware.memory import Memory, memory
-from edge_client.system.process_memory import give_back
+from edge_client.system.process_memory import is_shortage
 from edge_client.training import cost_model, epochs, results, step_capture, trainer
 from edge_client.training.evaluation import Features, evaluate, features_of, logits, split_for
 from edge_client.training.feature_cache import FeatureCache
 from edge_client.training.loop import train
 from edge_client.training.objectives.registry import build_objectives
+from edge_client.training.training_device import CPU, TrainingDevice
 from schemas import errors, messages, strategy, values
 from schemas.messages.tasks import FIXED
 from schemas.tensors.arrays import Groups
 
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 EVALUATION_BATCH = 64  # larger batches would need more memory than training, and save no time
 
 
 @dataclass(frozen=True, eq=False)
 class ModuleJob(trainer.TrainingJob):
-    """A training job with the module that has the received weights."""
+    """A training job with the module that has the received weights, on a device.
+
+    `most` are the examples of a forward pass where more were too many, and `note` says why.
+    """
 
     module: nn.Module
     recorder: step_capture.Recorder | None = None
+    device: TrainingDevice = CPU
+    most: int | None = None
+    note: str = ""
 
     @cached_property
     def micro_batch(self) -> int | None:
         """Number of examples per forward pass that fits into memory before training; None for all."""
+        fitting = self._fit_batch()
+        return fitting if self.most is None else min(self.most, fitting or self.most)
+
+    @property
+    def place(self) -> str:
+        """Where it is trained, or why not as it should be; empty on a device without an accelerator."""
+        return self.note or self.device.name * self.device.is_accelerator
+
+    @property
+    def smaller_batch(self) -> int | None:
+        """Half of the examples of a forward pass, for the next attempt; None if there can be no fewer."""
+        size = self.micro_batch or min(self.plan.batch_size, len(self.data.train))
+        return None if size < 2 or _stays_whole(self.module, self.plan, self.task.trained) else -(-size // 2)
+
+    def _fit_batch(self) -> int | None:
         shape, count = self.task.model.input_shape, len(self.data.train)
         trained, adapters = self.task.trained, self.task.adapters
         needs = partial(micro_batch, self.module, shape, self.plan, trained=trained, adapters=adapters)
         fit = partial(needs, examples=count)
         with suppress(errors.PeerError):
-            if fit(memory=memory(self.board)) is None:
+            if fit(free=self.device.free_bytes(self.board)) is None:
                 return None
         # This process may still hold memory of its last task.
-        give_back()
-        return fit(memory=memory(self.board))
+        self.device.give_back()
+        return fit(free=self.device.free_bytes(self.board))
 
     @cached_property
     def parts(self) -> frozen_part.SplitNetwork | None:
@@ -130,7 +155,8 @@ class TorchTrainer(trainer.Trainer):
     """Trains with `work` on modules that are kept for the next task of the same sub-model.
 
     A `recorder` captures training steps, so that repeating them costs little more than their kernels.
-    `threads` is torch's number of threads, its own choice by default.
+    `threads` is torch's number of threads, its own choice by default. What the `device` cannot do, for want
+    of memory or of a kernel, the processor does.
     """
 
     name = "torch"
@@ -142,9 +168,11 @@ class TorchTrainer(trainer.Trainer):
         sub_models: SubModelCache | None = None,
         recorder: step_capture.Recorder | None = None,
         threads: int | None = None,
+        device: TrainingDevice = CPU,
     ) -> None:
-        self._work, self._recorder, self._threads = work, recorder, threads
-        self._sub_models = sub_models or SubModelCache()
+        self._work, self._recorder, self._threads, self._device = work, recorder, threads, device
+        self._sub_models = {CPU: SubModelCache(), device: sub_models or SubModelCache(device=device.name)}
+        device.repeat_bits()
 
     def check(self, task: messages.TrainTask) -> None:
         with trainer.decline_unknown():
@@ -152,31 +180,75 @@ class TorchTrainer(trainer.Trainer):
         self._work.check(task)
 
     def train(self, job: trainer.TrainingJob) -> trainer.Trained:
-        own = self.with_module(job)
+        return self._do(job, self._train)
+
+    def outputs(self, job: trainer.TrainingJob, inputs: Inputs) -> Inputs:
+        return self._do(job, lambda own: logits(own.module, inputs, batch_size=EVALUATION_BATCH))
+
+    def score(self, job: trainer.TrainingJob) -> Groups:
+        return self._do(job, lambda own: self._work.train(own).groups)
+
+    def _do(self, job: trainer.TrainingJob, work: Callable[[ModuleJob], Result]) -> Result:
+        """Do the work on the device, in ever smaller batches while memory is short, or on the processor.
+
+        Each attempt begins with the received weights, or with the last checkpoint.
+        """
+        most, note = None, ""
+        while self._device.is_accelerator:
+            own = None
+            try:
+                own = self.with_module(job, most=most, note=note)
+                return work(own)
+            except Exception as error:
+                most = own.smaller_batch if own is not None and is_shortage(error) else None
+                what = "the processor trains" if most is None else f"batches of {most}"
+                note = f"{self._device.name} {_explain(error)}: {what}"
+            log.warning("%s", note)
+            # What the attempt has left on the device went with its error.
+            self._device.give_back()
+            if most is None:
+                break
+        return work(self.with_module(job, note=note, device=CPU))
+
+    def _train(self, own: ModuleJob) -> trainer.Trained:
         before = self._work.evaluate(own)
         result = self._work.train(own)
         own.module.zero_grad(set_to_none=True)
-        after, delta = self._work.evaluate(own), surgery.trained_since(own.module, job.received["model"])
+        after, delta = self._work.evaluate(own), surgery.trained_since(own.module, own.received["model"])
         # Other work may have made none.
         made = vars(own).get("features")
-        return trainer.Trained.of(result, before, after, delta=delta, features=made[-1] if made else None)
+        trained = trainer.Trained.of(result, before, after, delta=delta, features=made[-1] if made else None)
+        return replace(trained, metrics=trained.metrics.model_copy(update={"trained_on": own.place}))
 
-    def outputs(self, job: trainer.TrainingJob, inputs: Inputs) -> Inputs:
-        return logits(self.with_module(job).module, inputs, batch_size=EVALUATION_BATCH)
-
-    def score(self, job: trainer.TrainingJob) -> Groups:
-        return self._work.train(self.with_module(job)).groups
-
-    def with_module(self, job: trainer.TrainingJob) -> ModuleJob:
-        """The job with the weights that it has received in its module."""
+    def with_module(
+        self,
+        job: trainer.TrainingJob,
+        *,
+        device: TrainingDevice | None = None,
+        most: int | None = None,
+        note: str = "",
+    ) -> ModuleJob:
+        """The job with the weights that it has received in its module, on the trainer's device by default."""
+        device = self._device if device is None else device
         if self._threads:
             torch.set_num_threads(self._threads)
         task, received = job.task, job.received
         fixed = received.get(FIXED)
-        module = self._sub_models.get(
+        module = self._sub_models[device].get(
             task.model, task.spec, job.channel_map, received["model"], fixed, job.still
         )
-        return ModuleJob(**vars(job), module=module, recorder=self._recorder)
+        return ModuleJob(
+            **vars(job), module=module, recorder=self._recorder, device=device, most=most, note=note
+        )
+
+
+def _explain(error: Exception) -> str:
+    """Why a device did not do its work; raises the error if no other device would do it."""
+    refused = isinstance(error, errors.PeerError) and error.reason == errors.Reason.NO_MEMORY
+    no_memory = refused or is_shortage(error)
+    if isinstance(error, errors.EdgeError) and not no_memory:
+        raise error
+    return "has too little memory" if no_memory else f"failed: {' '.join(str(error).split())[:200]}"
 
 
 # Splits batches into parts that fit into memory; the gradients of the parts are added up.
@@ -201,15 +273,15 @@ def micro_batch(
     plan: strategy.TrainingPlan,
     *,
     examples: int,
-    memory: Memory,
+    free: int | None,
     trained: tuple[str, ...] | None = None,
     adapters: strategy.Adapters | None = None,
 ) -> int | None:
-    """Number of examples per forward pass that fits into memory; None for whole batches.
+    """Number of examples per forward pass that fits into so many free bytes; None for whole batches.
 
     Raises `PeerError` with `no-memory`, the needed and the free bytes if nothing fits.
     """
-    if memory.free is None or plan.local_epochs == 0 or examples == 0:
+    if free is None or plan.local_epochs == 0 or examples == 0:
         return None
     costs = _costs.setdefault(module, {})
     key = trained, adapters
@@ -217,10 +289,14 @@ def micro_batch(
         costs[key] = cost_model.network_cost(module, input_shape, trained, adapters)
     cost = costs[key]
     whole = min(plan.batch_size, examples)
-    is_whole = normalises_batches(module, trained) or any(part.name in PER_BATCH for part in plan.objectives)
-    for size in (whole,) if is_whole else trainer.equal_parts(whole):
+    for size in (whole,) if _stays_whole(module, plan, trained) else trainer.equal_parts(whole):
         # The network and the examples are in memory.
         further = cost.training(plan, examples=examples, batch=size, pixel_bytes=0).total - cost.parameters
-        if MARGIN * further <= memory.free:
+        if MARGIN * further <= free:
             return None if size == whole else size
-    raise trainer.no_memory(MARGIN * further, memory.free, size)
+    raise trainer.no_memory(MARGIN * further, free, size)
+
+
+def _stays_whole(module: nn.Module, plan: strategy.TrainingPlan, trained: Collection[str] | None) -> bool:
+    """Whether the parts of a batch would train otherwise than the whole."""
+    return normalises_batches(module, trained) or any(part.name in PER_BATCH for part in plan.objectives)

@@ -119,14 +119,6 @@ def private_state(clients: Path, device: str) -> PrivateState:
     return PrivateState(device_folder(clients, device) / "private", durable=False)
 
 
-def _repeat_bits() -> None:
-    """Let cuDNN take only kernels that give equal bits in equal runs, and compute in all 32 bits."""
-    import torch
-
-    torch.backends.cudnn.deterministic = True
-    torch.backends.cudnn.allow_tf32 = False
-
-
 def _trainer(name: TrainerName, accelerator: str) -> "Trainer":
     if name == "onnx":
         return make_trainer("onnx", threads=1)
@@ -147,9 +139,10 @@ class ClientWork:
     def __init__(self, setup: WorkSetup, make: "Callable[[TrainerName], Trainer] | None" = None) -> None:
         import torch
 
+        from edge_client.training.training_device import TrainingDevice
+
         torch.set_num_threads(1)
-        if setup.accelerator == "cuda":
-            _repeat_bits()
+        TrainingDevice(setup.accelerator).repeat_bits()
         self._setup = setup
         self._data = setup.data.open_shares() if isinstance(setup.data, population.SharedData) else setup.data
         self._store = BlobStore(setup.blobs, durable=False)

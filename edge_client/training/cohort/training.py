@@ -122,7 +122,7 @@ def set_up(
     """
     objectives, device = registry.build_objectives(plan.objectives), context.inputs.device
     parts = list[base.StepPart]()
-    with attributes.seed_generators(plan.seed, [device] if device.type == "cuda" else []):
+    with attributes.seed_generators(plan.seed, device):
         for objective in objectives:
             objective.setup(member.module, context)
             part = objective.step_part(outputs)

@@ -60,7 +60,7 @@ def _normalised() -> nn.Module:
 
 
 def _fit(module: nn.Module, plan: TrainingPlan, examples: int) -> int | None:
-    return micro_batch(module, SHAPE, plan, examples=examples, memory=memory())
+    return micro_batch(module, SHAPE, plan, examples=examples, free=memory().free)
 
 
 def _ended(worker: Worker, inbox: queue.SimpleQueue[Any], job: Any) -> dict[str, str]:

@@ -18,7 +18,7 @@ from edge_client.data.local import LocalData
 from edge_client.pruning.surgery import arrays_of
 from edge_client.system.hardware.memory import Memory, memory
 from edge_client.system.process_memory import is_shortage
-from edge_client.training import torch_trainer
+from edge_client.training import training_device
 from edge_client.training.cost_model import network_cost
 from edge_client.training.loop import train
 from edge_client.training.results import TrainingResult
@@ -93,38 +93,38 @@ def test_micro_batches_train_like_whole_batches(words: dict[str, object], micro_
 
 def test_batches_stay_whole_if_memory_suffices() -> None:
     module = network()
-    assert micro_batch(module, SHAPE, plan(), examples=40, memory=with_free(10**9)) is None
-    assert micro_batch(module, SHAPE, plan(), examples=40, memory=with_free(None)) is None
-    exactly = with_free(needed(module, 16, 40))
-    assert micro_batch(module, SHAPE, plan(), examples=40, memory=exactly) is None
+    assert micro_batch(module, SHAPE, plan(), examples=40, free=10**9) is None
+    assert micro_batch(module, SHAPE, plan(), examples=40, free=None) is None
+    exactly = needed(module, 16, 40)
+    assert micro_batch(module, SHAPE, plan(), examples=40, free=exactly) is None
 
 
 def test_a_batch_is_split_into_as_few_parts_as_possible() -> None:
     module = network()
     # 16 examples in 1, 2, 3, ... parts are 16, 8, 6, 4, ... at once.
     for size in (8, 6, 4, 1):
-        free = with_free(needed(module, size, 40))
-        assert micro_batch(module, SHAPE, plan(), examples=40, memory=free) == size
+        free = needed(module, size, 40)
+        assert micro_batch(module, SHAPE, plan(), examples=40, free=free) == size
 
 
 def test_fewer_examples_than_a_batch_are_one_batch() -> None:
     module = network()
-    free = with_free(needed(module, 5, 5))
-    assert micro_batch(module, SHAPE, plan(), examples=5, memory=free) is None
+    free = needed(module, 5, 5)
+    assert micro_batch(module, SHAPE, plan(), examples=5, free=free) is None
 
 
 def test_training_that_cannot_fit_is_refused_with_figures() -> None:
     with pytest.raises(PeerError, match=r"training needs [\d.]+ MB more, 0 MB are free") as refused:
-        micro_batch(network(), SHAPE, plan(), examples=40, memory=with_free(1000))
+        micro_batch(network(), SHAPE, plan(), examples=40, free=1000)
     assert refused.value.reason == Reason.NO_MEMORY
 
 
 @pytest.mark.parametrize("objectives", [(), (Component(name="mix"),)])
 def test_batches_whose_examples_interact_are_not_split(objectives: tuple[Component, ...]) -> None:
     module = network(normalised=not objectives)
-    half = with_free(needed(module, 8, 40))
+    half = needed(module, 8, 40)
     with pytest.raises(PeerError, match="batches of 16") as refused:
-        micro_batch(module, SHAPE, plan(objectives=objectives), examples=40, memory=half)
+        micro_batch(module, SHAPE, plan(objectives=objectives), examples=40, free=half)
     assert refused.value.reason == Reason.NO_MEMORY
 
 
@@ -132,7 +132,7 @@ def test_the_limit_of_a_control_group_applies(tmp_path: Path) -> None:
     module = network()
     root = tree(tmp_path, PI, {f"sys/fs/cgroup/{GROUP}/memory.max": str(10**8 + needed(module, 8, 40))})
     # 100 MB of the group are in use.
-    assert micro_batch(module, SHAPE, plan(), examples=40, memory=memory(root)) == 8
+    assert micro_batch(module, SHAPE, plan(), examples=40, free=memory(root).free) == 8
 
 
 def job(module: nn.Module) -> ModuleJob:
@@ -162,15 +162,15 @@ def test_freed_memory_is_returned_before_a_batch_is_split(
 ) -> None:
     module, given = network(), list[bool]()
     short, enough = (with_free(needed(module, size, 40)) for size in (4, 16))
-    monkeypatch.setattr(torch_trainer, "give_back", lambda: given.append(True))
-    monkeypatch.setattr(torch_trainer, "memory", lambda _: enough if kept and given else short)
+    monkeypatch.setattr(training_device, "give_back", lambda: given.append(True))
+    monkeypatch.setattr(training_device, "memory", lambda _: enough if kept and given else short)
     assert job(module).micro_batch == (None if kept else 4)
     assert given == [True]
 
 
 def test_freed_memory_is_not_returned_if_memory_suffices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_trainer, "give_back", pytest.fail)
-    monkeypatch.setattr(torch_trainer, "memory", lambda _: with_free(10**9))
+    monkeypatch.setattr(training_device, "give_back", pytest.fail)
+    monkeypatch.setattr(training_device, "memory", lambda _: with_free(10**9))
     assert job(network()).micro_batch is None
 
 

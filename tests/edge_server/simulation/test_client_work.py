@@ -19,6 +19,7 @@ def settings_are_restored() -> Iterator[None]:
     before = cudnn.deterministic, cudnn.allow_tf32
     yield
     cudnn.deterministic, cudnn.allow_tf32 = before
+    torch._C._set_deterministic_algorithms(False)
 
 
 @pytest.mark.parametrize(("accelerator", "repeats"), [("cuda", True), ("cpu", False)])
@@ -29,5 +30,6 @@ def test_a_worker_on_a_gpu_takes_kernels_that_repeat_their_bits(
     few = LabelledData(np.zeros((1, 1, 2, 2)), np.array([0]), ("a", "b"), Preprocessing())
     ClientWork(WorkSetup(DataShares({}, few, np.arange(0)), tmp_path, tmp_path, "mlp", accelerator))
 
+    assert torch.are_deterministic_algorithms_enabled() is repeats
     assert torch.backends.cudnn.deterministic is repeats
     assert torch.backends.cudnn.allow_tf32 is not repeats

@@ -1,0 +1,75 @@
+"""What torch trains on: the processor, or an accelerator, with its memory and its kernels.
+
+Modules are moved there by `TorchTrainer`; the loop, the objectives and the codecs go where the module is.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from edge_client.system.hardware.memory import memory
+from edge_client.system.process_memory import give_back
+
+CUBLAS_WORKSPACE = ":4096:8"  # with which cuBLAS gives equal bits in equal runs, by its documentation
+
+
+@dataclass(frozen=True)
+class TrainingDevice:
+    """The first device of a kind, by torch's name of the kind: `cpu`, `cuda` or `mps`."""
+
+    name: str = "cpu"
+
+    @property
+    def is_accelerator(self) -> bool:
+        return self.name != "cpu"
+
+    def free_bytes(self, board: Path) -> int | None:
+        """Bytes that torch can still take there; None if unknown. `board` is the directory above `/proc`."""
+        return FREE_BYTES[self.name](board)
+
+    def give_back(self) -> None:
+        """Return what torch keeps for reuse."""
+        give_back()
+        if self.is_accelerator:
+            torch.get_device_module(self.name).empty_cache()
+
+    def repeat_bits(self) -> None:
+        """Let torch take kernels with all 32 bits that give equal ones in equal runs, where it has some."""
+        if not self.is_accelerator:
+            return
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE)
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+        # torch would also fill all memory that it takes, and its own function imports its compiler (72 MB).
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        torch._C._set_deterministic_algorithms(True, warn_only=True)
+
+
+CPU = TrainingDevice()
+
+
+def _free_of_board(board: Path) -> int | None:
+    return memory(board).free
+
+
+def _free_of_cuda(board: Path) -> int | None:
+    """Free memory of the card, or of the board whose memory it shares, and what torch keeps for reuse."""
+    kept = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    shares = torch.cuda.get_device_properties(0).is_integrated
+    free = memory(board).free if shares else torch.cuda.mem_get_info()[0]
+    return None if free is None else free + kept
+
+
+def _free_of_mps(board: Path) -> int:
+    return int(torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory())
+
+
+FREE_BYTES: Mapping[str, Callable[[Path], int | None]] = {
+    "cpu": _free_of_board,
+    "cuda": _free_of_cuda,
+    "mps": _free_of_mps,
+}
+"""On a board with shared memory, such as a Jetson, CUDA counts what the kernel can reclaim as taken."""
