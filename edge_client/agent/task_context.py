@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from edge_client.data.local import DataFeed, LocalData
 from edge_client.inference.providers.table import CPU_ALONE, ProviderSettings
 from edge_client.inference.quantization.selection import EXPORT_ALONE, VariantSettings
-from edge_client.models.registry import MODELS, is_library_network
+from edge_client.models import registry
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_client.system.hardware.sysfs import ROOT
@@ -52,9 +52,10 @@ class TaskContext:
 
     def check_model(self, name: str) -> None:
         """Raise `PeerError` for a model whose code the owner has not allowed to import."""
-        allowed = name in MODELS or is_library_network(name) or name in self.model_code
+        trunk = registry.trunk_of(name)
+        allowed = trunk in {*registry.MODELS, *self.model_code} or registry.is_library_network(trunk)
         if not allowed:
             raise errors.PeerError(
-                f"model '{name}' is not one that this device may import: start it with --model-code {name}",
+                f"model '{name}' is not one that this device may import: start it with --model-code {trunk}",
                 reason=errors.Reason.INCOMPATIBLE,
             )

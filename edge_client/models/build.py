@@ -1,6 +1,7 @@
 """Builds networks by name, with repeatable initial weights."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,11 +36,19 @@ def build_model(spec: ModelSpec, *, seed: int = 0) -> nn.Module:
 def find_factory(name: str, *, what: str) -> Callable[..., object]:
     """The factory of a network, imported; `ConfigError`, which starts with `what`, if there is none."""
     reference = registry.entry(name).factory
+    if registry.is_detector(name):
+        return partial(_build_detector, find_factory(registry.trunk_of(name), what=what))
     return (
         zoo.find_factory(reference, what=what)
         if registry.is_library_network(reference)
         else users_function(reference, what=what)
     )
+
+
+def _build_detector(trunk: Callable[..., Any], input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    from edge_client.models.detector import Detector
+
+    return Detector(trunk(input_shape, num_classes), input_shape, num_classes)
 
 
 def build_blank(spec: ModelSpec, *, seed: int = 0) -> nn.Module:

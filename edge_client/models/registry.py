@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from edge_client.system.plugins import Registry
 from schemas.errors import ConfigError, nearest
@@ -179,6 +179,8 @@ def entry(name: str) -> ModelEntry:
     """
     if name in MODELS:
         return MODELS[name]
+    if is_detector(name):
+        return _with_detector(entry(trunk_of(name)))
     if is_library_network(name):
         library, network = library_and_network(name)
         return ModelEntry(factory=name, summary=f"{library}'s {network}", pictures=True)
@@ -187,7 +189,38 @@ def entry(name: str) -> ModelEntry:
         return ModelEntry(factory=name, summary="your own network")
     raise ConfigError(
         f"unknown model {name!r}{nearest(name, MODELS)}; your own network is named package.module:factory, "
-        "and a library's torchvision:NAME or timm:NAME"
+        "a library's torchvision:NAME or timm:NAME, and a detector on any of these detector:NAME"
+    )
+
+
+# Detectors, which `detector.py` builds on the features of any network: `detector:mobilenet-v2`.
+
+DETECTOR = "detector:"
+ADDED = ("neck.*", "head.*")
+
+
+def is_detector(name: str) -> bool:
+    return name.startswith(DETECTOR)
+
+
+def trunk_of(name: str) -> str:
+    """The network whose features a detector takes; any other network itself."""
+    return name.removeprefix(DETECTOR)
+
+
+def _with_detector(trunk: ModelEntry) -> ModelEntry:
+    """The entry of a detector, whose trunk is cut as the network itself is."""
+    ratios = {
+        ratio: {**{f"trunk.{layers}": each for layers, each in stages.items()}, **dict.fromkeys(ADDED, ratio)}
+        for ratio, stages in trunk.stage_ratios.items()
+    }
+    return replace(
+        trunk,
+        summary=f"a detector on: {trunk.summary}",
+        targets=(*(f"trunk.{layers}" for layers in trunk.targets), *ADDED),
+        stage_ratios=ratios,
+        pictures=True,
+        example_shape=(3, 64, 64),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from edge_client.models.registry import InputRecord, is_library_network
+from edge_client.models.registry import InputRecord, is_library_network, trunk_of
 from edge_client.models.zoo import input_record
 from edge_server.config import load, test_data
 from edge_server.config.config import Config
@@ -42,4 +42,5 @@ def _find_record(config: Config, registries: Sequence[Path]) -> InputRecord | No
         return first.inputs
     # A file of weights for a library's network was most likely trained on from those that it publishes.
     is_run = first is None or first.manifest
-    return None if is_run or not is_library_network(config.model.name) else input_record(config.model.name)
+    name = trunk_of(config.model.name)
+    return None if is_run or not is_library_network(name) else input_record(name)

@@ -144,12 +144,12 @@ def unpruned_notice(config: Config, network: Network) -> str | None:
 
 def untraced_notice(config: Config, stops: Sequence[ledger.Stop]) -> str | None:
     """The notice of the operations in a user's network at which channels stay whole although tiers prune."""
-    if not stops or config.model.name in registry.MODELS or not _prunes(config):
+    if not stops or registry.trunk_of(config.model.name) in registry.MODELS or not _prunes(config):
         return None
     more = [f"{len(stops) - MAX_STOPS} more"] if len(stops) > MAX_STOPS else []
     places = ", ".join([*(stop.operation for stop in stops[:MAX_STOPS]), *more])
     remedies = "; ".join(dict.fromkeys(stop.remedy for stop in stops[:MAX_STOPS]))
-    if registry.is_library_network(config.model.name):
+    if registry.is_library_network(registry.trunk_of(config.model.name)):
         remedies = "a table says which networks of torchvision and timm are cut as a whole (guide: data)"
     return (
         f"'{config.model.name}' keeps all channels at {places} on every tier, because they cannot be traced "

@@ -57,12 +57,13 @@ Value = Signal | Size | Extent | Stored | None  # None: a tensor or number witho
 
 @dataclass(frozen=True)
 class Call:
-    """A node of the graph; a rule maps it to the value of its result."""
+    """A node of the graph; a rule maps it to the value of its result. No layer follows one that `is_last`."""
 
     node: Node
     values: MutableMapping[Node, Value]
     ledger: ChannelLedger
     layer: nn.Module
+    is_last: bool
 
     @property
     def name(self) -> str:
@@ -126,7 +127,7 @@ class Call:
 
     def stop(self) -> None:
         """Note that channels stay whole here; those of the network's outputs do so by right."""
-        if self.node.op != "output":
+        if not self.is_last:
             self.ledger.stops[stop_at(self.node, self.layer)] = None
 
 

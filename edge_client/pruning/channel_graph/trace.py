@@ -184,12 +184,25 @@ def trace(module: nn.Module, input_shape: tuple[int, ...]) -> Traced:
     graph = _trace(plain, input_shape)
     ledger = ChannelLedger()
     values: dict[fx.Node, Value] = {}
+    last = _behind_layers(plain, graph)
     for node in graph.nodes:
-        values[node] = _follow(Call(node, values, ledger, _layer(plain, node)))
+        values[node] = _follow(Call(node, values, ledger, _layer(plain, node), node in last))
     tensors = sent_tensors(plain)
     groups = _without_tied(ledger.close(), tensors)
     parameters = {name: ledger.layout(tensor, groups) for name, tensor in tensors.items()}
     return Traced(submodel.ChannelMap(groups=groups, parameters=parameters), tuple(ledger.stops))
+
+
+def _behind_layers(module: nn.Module, graph: fx.Graph) -> set[Node]:
+    """The nodes that compute the outputs from those of the last layers."""
+    found: set[Node] = set()
+    for node in reversed(graph.nodes):
+        given = (str(each.target) for each in node.all_input_nodes if each.op == "get_attr")
+        read = any(isinstance(operator.attrgetter(name)(module), nn.Parameter) for name in given)
+        is_layer = node.op == "call_module" and any(True for _ in _layer(module, node).parameters())
+        if not (read or is_layer) and found.issuperset(node.users):
+            found.add(node)
+    return found
 
 
 def _without_tied(
