@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from edge_client.agent.task_context import TaskContext
 from edge_client.data.dataset import LabelledData
 from edge_client.data.local import LocalData
-from edge_client.data.tasks import metrics, words
+from edge_client.data.tasks import words
 from edge_client.data.tasks.learning_task import Metric
-from edge_client.data.tasks.registry import learning_task
+from edge_client.data.tasks.registry import learning_task, losses_of
 from edge_client.pruning.channel_selection import best_spec, group_scores
 from edge_client.pruning.update_coordinates import in_sub_model
 from edge_client.training import choice, requests, results
@@ -219,7 +219,7 @@ def measure_candidate(
 ) -> Candidate:
     """The candidate with these outputs [N, L] of the data's inputs [N, ...]."""
     learning, targets = data.learning_task, data.targets(inputs)
-    loss = float(metrics.losses_of(learning)(outputs, targets).mean())
+    loss = float(losses_of(learning)(outputs, targets).mean())
     errors = np.asarray(learning.errors(data.answers(outputs, targets)), np.float64)
     return Candidate(
         name, arrays, float(errors.mean()), loss, results.Evaluation.of(data, outputs, loss, targets).metrics

@@ -12,7 +12,7 @@ from edge_client.data import drift
 from edge_client.data.dataset import LabelledData, sample
 from edge_client.data.local import LocalData
 from edge_client.data.tasks import labels as conversion
-from edge_client.data.tasks import metrics
+from edge_client.data.tasks.registry import losses_of
 from edge_client.inference.installed_model import served_model_path
 from schemas.errors import ConfigError
 from schemas.values import DriftFinding
@@ -96,7 +96,7 @@ def model_statistics(model: "LoadedModel", data: LabelledData) -> dict[str, drif
     """The loss [N] of each example, and of a classifier its confidence [N]."""
     taken = conversion.in_task(model.fit(data), model.task.name, model.preprocessing.class_names)
     answers = model.answers(taken.images, taken.labels)
-    found = {"loss": metrics.losses_of(model.task)(answers.outputs, answers.targets)}
+    found = {"loss": losses_of(model.task)(answers.outputs, answers.targets)}
     if model.task.is_ranked:
         found["confidence"] = model.task.answers(answers.outputs, answers.outputs).max(1)
     return found

@@ -36,6 +36,16 @@ class Ranked:
     probability: float
 
 
+@dataclass(frozen=True)
+class Box:
+    """An object in a picture: its class, how sure that is, from 0 to 1, and x1, y1, x2, y2 in pixels."""
+
+    index: int
+    name: str
+    score: float
+    corners: tuple[float, float, float, float]
+
+
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
     """A network ready to serve, described by the file's `metadata`; `signed` is its verified manifest."""
@@ -118,8 +128,15 @@ class LoadedModel:
         order = np.argsort(-probabilities, kind="stable")[:top]
         return tuple(Ranked(n, self.class_name(n), float(probabilities[n])) for n in order.tolist())
 
+    def boxes(self, answer: Inputs) -> tuple[Box, ...]:
+        """The boxes of an answer [K, 6] of a detector, best first; rows of no class are left out."""
+        found = answer[answer[:, 0] >= 0].tolist()
+        return tuple(Box(int(n), self.class_name(int(n)), score, (*corners,)) for n, *corners, score in found)
+
     def result(self, answer: Inputs, *, top: int = 1) -> dict[str, Any]:
-        """One answer [L] for programs: the `top` classes, or each output by name, and if it is unusual."""
+        """One answer for programs: the `top` classes, boxes, or outputs by name and if they are unusual."""
+        if self.task.labels == "boxes":
+            return {"boxes": [asdict(box) for box in self.boxes(answer)]}
         if self.task.is_ranked:
             return {"top": [asdict(entry) for entry in self.rank(answer, top=top)]}
         named = [

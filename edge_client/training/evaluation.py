@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from edge_client.data.dataset import Inputs, LabelledData
-from edge_client.data.tasks import metrics, registry
+from edge_client.data.tasks import detection_loss, registry
 from edge_client.data.tasks.learning_task import LearningTask
 from edge_client.models import frozen_values, modes
 from edge_client.models.frozen_part import SplitNetwork, find_split
@@ -32,18 +32,24 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs - targets).square().mean()
 
 
+def detection(outputs: Tensor, targets: Tensor) -> Tensor:
+    loss: Tensor = detection_loss.losses(outputs, targets, torch).mean()
+    return loss
+
+
 LOSSES: Registry[Loss] = Registry(
     "torch-loss",
     {
         "cross-entropy": functional.cross_entropy,
         "binary-cross-entropy": functional.binary_cross_entropy_with_logits,
         "squared-error": squared_error,
+        "detection": detection,
     },
 )
 
 
 def loss_of(task: str) -> Loss:
-    return metrics.loss_in(LOSSES, registry.learning_task(task))
+    return registry.loss_in(LOSSES, registry.learning_task(task))
 
 
 # The features of examples, which frozen layers make of them: computed once, and kept (`feature_cache`).

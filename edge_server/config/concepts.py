@@ -5,8 +5,7 @@ from typing import Any
 
 from edge_client.compression.chain import CODECS
 from edge_client.data.sources import SOURCES
-from edge_client.data.tasks.metrics import LOSSES
-from edge_client.data.tasks.registry import TASKS
+from edge_client.data.tasks.registry import LOSSES, TASKS
 from edge_client.models.registry import MODELS
 from edge_client.system.plugins import Registry
 from edge_client.training.objectives.registry import OBJECTIVES

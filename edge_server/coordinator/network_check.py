@@ -85,20 +85,30 @@ def _check_batch(module: nn.Module, spec: values.ModelSpec, examples: int) -> to
         raise ConfigError(
             f"'{spec.name}' fails with {_count_examples(examples)}: {why}", key="[model] name"
         ) from error
-    remedy = "return one score per class and example, a tensor [batch, num_classes]"
     if not isinstance(outputs, torch.Tensor):
         raise ConfigError(
-            f"'{spec.name}' returns {type(outputs).__name__}", key="[model] name", remedy=remedy
+            f"'{spec.name}' returns {type(outputs).__name__}", key="[model] name", remedy=_shape_remedy(spec)
         )
-    if tuple(outputs.shape) != (examples, spec.num_classes):
+    if tuple(outputs.shape) != (examples, learning_task(spec.task).width(spec.num_classes, spec.input_shape)):
         lost = "; squeeze() loses the axis of a single example: use flatten(1)" if examples == 1 else ""
         raise ConfigError(
             f"'{spec.name}' returns {tuple(outputs.shape)} for {_count_examples(examples)} and "
             f"{spec.num_classes} classes",
             key="[model] name",
-            remedy=f"{remedy}{lost}",
+            remedy=f"{_shape_remedy(spec)}{lost}",
         )
     return outputs
+
+
+def _shape_remedy(spec: values.ModelSpec) -> str:
+    if registry.is_detector(spec.name):
+        return 'set [model] task = "detection"'
+    if learning_task(spec.task).labels == "boxes":
+        return (
+            f'set [model] name = "detector:{spec.name}", or return logits, corners and centre-ness of each '
+            "cell, a tensor [batch, (num_classes + 5) * cells]"
+        )
+    return "return one score per class and example, a tensor [batch, num_classes]"
 
 
 def _count_examples(examples: int) -> str:

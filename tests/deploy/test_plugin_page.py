@@ -17,8 +17,7 @@ from torch import nn
 from edge_client.data.dataset import make_labelled_data
 from edge_client.data.tasks.labels import in_task
 from edge_client.data.tasks.learning_task import Answers
-from edge_client.data.tasks.metrics import losses_of
-from edge_client.data.tasks.registry import learning_task
+from edge_client.data.tasks.registry import learning_task, losses_of
 from edge_client.system import plugins
 from edge_client.system.plugins import group_of
 from edge_client.training.evaluation import loss_of

@@ -74,6 +74,7 @@ class LearningTask:
 
     - `targets` are what the loss compares outputs with, from inputs [N, ...] and labels;
     - `outputs` is their number, from that of the labels' names and the shape of an input;
+    - `width` is L of outputs [N, L] for that number, which may be several for each;
     - `metrics` are figures of merit, the leading one first;
     - `references` are the leading one's values for naive answers, which need no model;
     - `errors` [N] order two models' answers for one example: the smaller is better;
@@ -93,6 +94,7 @@ class LearningTask:
     answers: Callable[[Array, Array], Array]
     targets: Callable[[Array, Array], Array] = lambda inputs, labels: labels
     outputs: Callable[[int, tuple[int, ...]], int] = lambda labels, shape: labels
+    width: Callable[[int, tuple[int, ...]], int] = lambda outputs, shape: outputs
     by_class: Callable[[Answers], Array] | None = None
     usual: float | None = None
     references: tuple[Metric, ...] = ()

@@ -7,13 +7,10 @@ occur in the labels.
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 import numpy as np
 
-from edge_client.data.tasks.learning_task import Answers, Array, LearningTask
-from edge_client.system.plugins import Registry, group_of
-from schemas.errors import ConfigError
+from edge_client.data.tasks.learning_task import Answers, Array
 
 # What a forecast has to beat: "no change", and "the same as a season ago" (Hyndman and Athanasopoulos 2021,
 
@@ -55,9 +52,6 @@ def _season(series: Array, following: Array) -> int:
     return int(fallen[errors[fallen].argmin()]) + 1 if len(fallen) else 0
 
 
-T = TypeVar("T")
-
-
 def cross_entropy(outputs: Array, labels: Array) -> Array:
     """-log softmax(outputs)[label] [N], of outputs [N, classes] and labels int64 [N]."""
     shifted = outputs.astype(np.float64) - outputs.max(1, keepdims=True)
@@ -73,31 +67,6 @@ def binary_cross_entropy(outputs: Array, flags: Array) -> Array:
 def squared_error(outputs: Array, targets: Array) -> Array:
     """The mean square of the differences of outputs and targets [N, L], per example [N]."""
     return np.asarray(np.square(outputs.astype(np.float64) - targets).mean(1))
-
-
-LOSSES: Registry[Callable[[Array, Array], Array]] = Registry(
-    "loss",
-    {
-        "cross-entropy": cross_entropy,
-        "binary-cross-entropy": binary_cross_entropy,
-        "squared-error": squared_error,
-    },
-)
-
-
-def losses_of(task: LearningTask) -> Callable[[Array, Array], Array]:
-    """The loss of each example [N]; `ConfigError` for a plugin's task whose loss is missing."""
-    return loss_in(LOSSES, task)
-
-
-def loss_in(losses: Registry[T], task: LearningTask) -> T:
-    """As `losses_of`, in NumPy or torch."""
-    if task.loss not in losses:
-        raise ConfigError(
-            f"task '{task.name}': nothing named '{task.loss}' is in the entry point group "
-            + group_of(losses.concept)
-        )
-    return losses[task.loss]
 
 
 def class_counts(answers: Answers) -> Array:

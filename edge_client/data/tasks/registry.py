@@ -1,12 +1,14 @@
-"""Every learning task by name."""
+"""Every learning task and every loss by name."""
 
 import math
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 
-from edge_client.data.tasks import metrics
+from edge_client.data.tasks import detection, detection_loss, metrics
 from edge_client.data.tasks.learning_task import Answers, Array, LearningTask, Metric
-from edge_client.system.plugins import Registry
+from edge_client.system.plugins import Registry, group_of
 from schemas.errors import ConfigError, nearest
 
 
@@ -113,6 +115,22 @@ TASKS: Registry[LearningTask] = Registry(
                 outputs=lambda _, shape: math.prod(shape),
                 usual=0.99,
             ),
+            LearningTask(
+                name="detection",
+                summary="boxes with classes in pictures; FCOS's loss, led by the mean precision at IoU 0.5",
+                labels="boxes",
+                loss="detection",
+                metrics=(
+                    Metric("map50", detection.map50),
+                    Metric("map", detection.mean_precision),
+                ),
+                errors=detection.picture_errors,
+                by_output=("ap50", detection.class_precisions),
+                answers=detection.boxes_of,
+                targets=detection_loss.targets,
+                width=lambda classes, shape: (classes + detection.BOX) * len(detection.cells(shape)[1]),
+                by_class=detection.box_counts,
+            ),
         )
     },
 )
@@ -123,3 +141,31 @@ def learning_task(name: str) -> LearningTask:
     if name not in TASKS:
         raise ConfigError(f"unknown task '{name}'{nearest(name, TASKS)}", remedy=f"one of {', '.join(TASKS)}")
     return TASKS[name]
+
+
+T = TypeVar("T")
+
+LOSSES: Registry[Callable[[Array, Array], Array]] = Registry(
+    "loss",
+    {
+        "cross-entropy": metrics.cross_entropy,
+        "binary-cross-entropy": metrics.binary_cross_entropy,
+        "squared-error": metrics.squared_error,
+        "detection": detection_loss.losses,
+    },
+)
+
+
+def losses_of(task: LearningTask) -> Callable[[Array, Array], Array]:
+    """The loss of each example [N]; `ConfigError` for a plugin's task whose loss is missing."""
+    return loss_in(LOSSES, task)
+
+
+def loss_in(losses: Registry[T], task: LearningTask) -> T:
+    """As `losses_of`, in NumPy or torch."""
+    if task.loss not in losses:
+        raise ConfigError(
+            f"task '{task.name}': nothing named '{task.loss}' is in the entry point group "
+            + group_of(losses.concept)
+        )
+    return losses[task.loss]

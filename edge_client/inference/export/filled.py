@@ -13,6 +13,7 @@ import numpy as np
 import onnxruntime
 
 from edge_client.data.dataset import Inputs, Pixels, raw_examples
+from edge_client.data.tasks.registry import learning_task
 from edge_client.inference.export.metadata import ExportRefused, finish
 from edge_client.models.graphs import checks, costs, filling
 from edge_client.storage.atomic_files import write_synced
@@ -85,7 +86,7 @@ def export_filled(
     data = filled.SerializeToString(deterministic=True)
     del filled
     for outputs in run_model(data, make_probes(shape, preprocessing, sample)):
-        if outputs.shape[1:] != (model.num_classes,):
+        if outputs.shape[1:] != (learning_task(model.task).width(model.num_classes, shape),):
             given = list(outputs.shape[1:])
             raise ExportRefused(f"the export gives outputs of {given}, not {model.num_classes} classes")
         if not np.isfinite(outputs).all():

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -66,7 +67,7 @@ class Passes:
         given |= {name: torch.ones(examples, *shape) for name, shape in self.masks.items()}
         given[names.INPUTS] = torch.randn(examples, *input_shape, generator=random)
         if self.trains:
-            given[names.LABELS] = self._targets(examples, random)
+            given[names.LABELS] = self._targets(given[names.INPUTS], random)
         return given
 
     def run(self, given: Tensors) -> dict[str, Tensor]:
@@ -91,10 +92,15 @@ class Passes:
         found |= {names.NEXT + name: buffer.detach() for name, buffer in buffers.items()}
         return found | self._observations()
 
-    def _targets(self, examples: int, random: torch.Generator) -> Tensor:
+    def _targets(self, inputs: Tensor, random: torch.Generator) -> Tensor:
         if self.task.labels == "classes":
-            return torch.randint(self.classes, (examples,), generator=random)
-        return torch.rand(examples, self.classes, generator=random)
+            return torch.randint(self.classes, (len(inputs),), generator=random)
+        if self.task.labels == "boxes":
+            corners = torch.rand(len(inputs), 2, 2, generator=random) * min(inputs.shape[2:])
+            # Of the first class, which there always is.
+            boxes = functional.pad(corners.sort(1).values.flatten(1), (1, 0))[:, None]
+            return torch.from_numpy(self.task.targets(inputs.numpy(), boxes.numpy()))
+        return torch.rand(len(inputs), self.classes, generator=random)
 
     def _forward(self, held: Tensors) -> Tensor:
         state = {path: held[name] for name, path in self.paths.items()}

@@ -13,7 +13,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData
-from edge_client.data.tasks.metrics import losses_of
+from edge_client.data.tasks.registry import losses_of
 from edge_client.models.graphs.checks import GraphRefused, read_graph
 from edge_client.models.graphs.filling import MAX_GRAPH_BYTES, open_features, open_graph, open_on_processor
 from edge_client.system.process_memory import trim_heap

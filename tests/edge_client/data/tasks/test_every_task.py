@@ -1,5 +1,6 @@
 """What holds for every learning task."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,10 @@ from torch import nn
 
 from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, make_labelled_data
+from edge_client.data.tasks import detection
 from edge_client.data.tasks.labels import in_task
 from edge_client.data.tasks.learning_task import Answers
-from edge_client.data.tasks.metrics import LOSSES
-from edge_client.data.tasks.registry import TASKS, learning_task
+from edge_client.data.tasks.registry import LOSSES, TASKS, learning_task
 from edge_client.data.tasks.words import METRICS, figure_text, leading
 from edge_client.inference.export.onnx import export_onnx
 from edge_client.inference.onnx_model import load_model
@@ -24,12 +25,14 @@ from edge_client.training.step_capture import Recorder
 from edge_client.training.step_graphs.drawing.step import draw_step
 from schemas.errors import ConfigError
 from schemas.strategy import TrainingPlan
-from tests.edge_client.data.tasks.examples import FEATURES, examples
+from tests.edge_client.data.tasks.examples import examples
 from tests.slow import slow
 
 NAMES = list(TASKS)
-QUICK = [name if name in ("multi-label", "forecasting") else slow(name) for name in NAMES]
-"""One task of classes, and one of numbers."""
+SIMPLE = [name for name in NAMES if name != "detection"]
+"""Tasks that a network of two layers learns; `test_small_detector.py` has the other's."""
+QUICK = [name if name in ("multi-label", "forecasting", "detection") else slow(name) for name in NAMES]
+"""One task of classes, one of numbers, and one of boxes."""
 PLAN = TrainingPlan(learning_rate=0.2, batch_size=10, local_epochs=30)
 
 
@@ -37,9 +40,14 @@ def outputs_of(data: LabelledData) -> int:
     return data.learning_task.outputs(data.num_classes, data.input_shape)
 
 
+def width_of(data: LabelledData) -> int:
+    return data.learning_task.width(outputs_of(data), data.input_shape)
+
+
 def network(data: LabelledData) -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 12), nn.Tanh(), nn.Linear(12, outputs_of(data)))
+    inputs = math.prod(data.input_shape)
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, 12), nn.Tanh(), nn.Linear(12, width_of(data)))
 
 
 def perfect(data: LabelledData) -> np.ndarray:
@@ -49,6 +57,11 @@ def perfect(data: LabelledData) -> np.ndarray:
         return 50 * np.eye(data.num_classes, dtype=np.float32)[data.labels]
     if kind == "flags":
         return (100 * data.labels - 50).astype(np.float32)
+    if kind == "boxes":
+        targets = data.targets(data.inputs()).reshape(len(data), detection.TARGET, -1)
+        classes = targets[:, :1] == np.arange(data.num_classes)[:, None]
+        certain = 100 * np.concatenate([classes, targets[:, -1:]], 1) - 50
+        return np.concatenate([certain[:, :-1], targets[:, 1:5], certain[:, -1:]], 1).reshape(len(data), -1)
     return data.targets(data.inputs()).astype(np.float32)
 
 
@@ -69,13 +82,13 @@ def test_right_outputs_have_the_best_figures_and_no_loss(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_loss_is_torchs(name: str) -> None:
     data = examples(name)
-    said = np.random.default_rng(2).normal(size=(len(data), outputs_of(data))).astype(np.float32)
+    said = np.random.default_rng(2).normal(size=(len(data), width_of(data))).astype(np.float32)
     targets = data.targets(data.inputs())
     found = evaluation.loss_of(name)(torch.from_numpy(said), torch.from_numpy(targets))
     assert LOSSES[data.learning_task.loss](said, targets).mean() == pytest.approx(float(found), rel=1e-6)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SIMPLE)
 def test_training_improves_the_leading_figure(name: str) -> None:
     data = examples(name, 200)
     module = network(data)
@@ -93,7 +106,8 @@ def test_training_improves_the_leading_figure(name: str) -> None:
 @pytest.mark.parametrize("name", QUICK)
 def test_recorded_steps_have_the_bits_of_plain_ones(name: str) -> None:
     data = examples(name)
-    plain, recorded = (nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, outputs_of(data))) for _ in range(2))
+    inputs, width = math.prod(data.input_shape), width_of(data)
+    plain, recorded = (nn.Sequential(nn.Flatten(), nn.Linear(inputs, width)) for _ in range(2))
     recorded.load_state_dict(plain.state_dict())
     train(plain, data, PLAN)
     train(recorded, data, PLAN, recorder=Recorder())
@@ -119,7 +133,8 @@ def test_the_exported_file_knows_its_task(tmp_path: Path, name: str) -> None:
     assert found == pytest.approx(known, abs=1e-5)
     answers = model.predict(data.images)
     assert len(answers) == len(data)
-    assert set(model.result(answers[0])) == ({"top"} if model.task.is_ranked else {"outputs"})
+    key = {"classes": "top", "flags": "top", "boxes": "boxes"}.get(model.task.labels, "outputs")
+    assert set(model.result(answers[0])) == {key}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -190,10 +205,11 @@ def test_right_outputs_recognise_every_example_of_each_class(name: str) -> None:
     data = examples(name)
     task, count = data.learning_task, data.learning_task.by_class
     assert count is not None
-    counts = count(Answers(perfect(data), data.labels, data.labels))
+    right, targets = perfect(data), data.targets(data.inputs())
+    counts = count(Answers(right, targets, data.labels))
     assert counts.shape == (outputs_of(data), 2)
     assert (counts[:, 0] == counts[:, 1]).all()
     total = int(counts[:, 0].sum())
     assert total == len(data) if task.exclusive else 0 < total <= data.labels.size
     # Of the opposite answers none is right.
-    assert not count(Answers(-perfect(data), data.labels, data.labels))[:, 1].any()
+    assert not count(Answers(-right, targets, data.labels))[:, 1].any()
