@@ -150,8 +150,13 @@ class Testing:
         return round_review.Canary(test, self.data.learning_task, allowed)
 
     def sample(self, model: GlobalModel) -> leave_one_out.Sample | None:
-        """What a model loses on a sample of the test data, if there is any; once devices have agreed."""
-        return harm_sample.make_sample(model, self._few, self.model_spec.num_classes) if self.data else None
+        """What a model loses on a sample of the test data, if there is any; once devices have agreed.
+
+        A detector has none: what calibrates a loss are shifts of outputs, and it has one in every cell.
+        """
+        if self.data is None or self.data.has_boxes:
+            return None
+        return harm_sample.make_sample(model, self._few, self.model_spec.num_classes)
 
     @cached_property
     def _first(self) -> LabelledData:

@@ -13,6 +13,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
@@ -163,11 +164,19 @@ def _handful(config: Config, spec: values.ModelSpec, data: LabelledData | None) 
     if data is not None:
         return data.subset(rng.permutation(len(data))[:count])
     images = rng.integers(0, 256, (count, *spec.input_shape)).astype(np.uint8)
-    task = learning_task(spec.task)
     classes = rng.integers(0, spec.num_classes, count)
     numbers = rng.integers(0, 2, (count, spec.num_classes)).astype(np.float32)
-    noise = make_labelled_data(images, classes if task.labels == "classes" else numbers)
+    kind = learning_task(spec.task).labels
+    others = _middle_boxes(classes, spec.input_shape) if kind == "boxes" else numbers
+    noise = make_labelled_data(images, classes if kind == "classes" else others)
     return replace(noise, preprocessing=test_data.as_stated(noise.preprocessing, config.data, spec))
+
+
+def _middle_boxes(classes: NDArray[np.int64], input_shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """A box [N, 1, 5] of each class in the middle half of a picture."""
+    height, width = input_shape[-2:]
+    corners = np.array([width, height, 3 * width, 3 * height]) / 4
+    return np.column_stack([classes, np.tile(corners, (len(classes), 1))]).astype(np.float32)[:, None]
 
 
 def _play(

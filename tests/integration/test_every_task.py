@@ -12,6 +12,7 @@ from edge_client.cli.main import main
 from edge_client.data.local import LocalData
 from edge_client.data.partition import Partition, holdout, share
 from edge_client.data.sources import load_source
+from edge_client.data.tasks.detection import cells
 from edge_client.data.tasks.registry import TASKS
 from edge_client.inference.onnx_model import load_model
 from edge_server.cli.main import main as server
@@ -24,7 +25,10 @@ from tests.integration.conftest import ONE_BROKER, Run
 from tests.slow import slow
 
 TRAINERS = {"with-torch": ("torch",), "without-torch": ("onnx",)}
-NETWORKS = {"anomaly": "tests.integration.test_every_task:autoencoder"}
+NETWORKS = {
+    "anomaly": "tests.integration.test_every_task:autoencoder",
+    "detection": "tests.integration.test_every_task:detector",
+}
 ATTENDING = "multi-label"
 """The task whose sub-models are cut by attention: the graph of such a step takes seconds to draw."""
 
@@ -36,9 +40,36 @@ def autoencoder(input_shape: tuple[int, ...], outputs: int):
     return nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 3), nn.Linear(3, outputs))
 
 
+def detector(input_shape: tuple[int, ...], classes: int):
+    """A detector that sees patches of eight pixels, and their means."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    class Detector(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.see, self.say = nn.Conv2d(input_shape[0], 16, 8, stride=8), nn.Conv2d(16, classes + 5, 1)
+            centres, strides = map(torch.from_numpy, cells(input_shape))
+            around = torch.cat([centres.T - strides, centres.T + strides])
+            self.register_buffer("around", functional.pad(around, (0, 0, classes, 1)), persistent=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen = torch.relu(self.see(x))
+            maps = (seen, functional.avg_pool2d(seen, 2), functional.avg_pool2d(seen, 4))
+            return (torch.cat([self.say(each).flatten(2) for each in maps], 2) + self.around).flatten(1)
+
+    return Detector()
+
+
+def count_of(task: str) -> int:
+    """How many examples there are: pictures with boxes take longest."""
+    return 80 if task == "detection" else 300
+
+
 def written(path: Path, task: str, seed: int = 0) -> Path:
     """The examples of a task as a user would save them."""
-    data = examples(task, 300, seed)
+    data = examples(task, count_of(task), seed)
     np.savez(path, images=data.images, labels=data.labels)
     return path
 
@@ -108,7 +139,7 @@ def test_a_federation_of_every_task(
         "data.source": source,
         "num-clients": 2,
         "tiers.ratios": "[0.5, 0.0]",
-        "rounds": 4,
+        "rounds": 2 if task == "detection" else 4,
         "local-epochs": 6,
         "learning-rate": 0.1,
         "batch-size": 16,
@@ -146,7 +177,7 @@ def test_a_federation_of_every_task(
     assert main(["infer", str(served), str(fresh), "--format", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert metric.name in answer["metrics"]
-    assert len(answer["results"]) == 300
+    assert len(answer["results"]) == count_of(task)
     if TASKS[task].usual is not None:
         check_thresholds(tmp_path / "devices", answer)
     if task in EVALUATED:

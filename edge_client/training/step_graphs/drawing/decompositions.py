@@ -1,5 +1,6 @@
 """Operators of a step in terms of those that ONNX has: above all the backward pass of a convolution."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -31,6 +32,7 @@ def step_decompositions() -> Mapping[Any, Callable[..., Any]]:
         ATEN.max_pool2d_with_indices_backward.default: pooling.pooled_backward,
         ATEN.squeeze.dims: squeeze_axes,
         ATEN.threshold_backward.default: threshold_backward,
+        ATEN.upsample_nearest2d_backward.default: enlarged_backward,
         ATEN.convolution.default: convolution,
         # ONNX lacks the backward pass of a convolution.
         ATEN.convolution_backward.default: convolution_backward,
@@ -119,6 +121,20 @@ def averaged_backward(
     even = torch.full((channels, 1, *sizes), 1 / (divisor or sizes[0] * sizes[1]), dtype=x.dtype)
     geometry = frequencies.Geometry(pooling.pair(stride or kernel), pooling.pair(padding), [1, 1], channels)
     return _transpose_convolution(gradient, x.shape, even, geometry)
+
+
+def enlarged_backward(
+    gradient: Tensor, outputs: Sequence[int], inputs: Sequence[int], *scales: float | None
+) -> Tensor:
+    """`aten.upsample_nearest2d_backward`: the gradient of an input [B, C, ...] is the sum of its copies'.
+
+    Raises `NotImplementedError` unless every input has as many.
+    """
+    factors = [size // given for size, given in zip(outputs, inputs[2:], strict=True)]
+    if any(size % given for size, given in zip(outputs, inputs[2:], strict=True)):
+        raise NotImplementedError("resizing by factors that are not whole")
+    found: Tensor = ATEN.avg_pool2d(gradient, factors, factors) * math.prod(factors)
+    return found
 
 
 def _of_inputs(gradient: Tensor, inputs: Tensor, weight: Tensor, geometry: frequencies.Geometry) -> Tensor:

@@ -193,3 +193,23 @@ def test_one_batch_of_a_size_may_differ_by_rounding(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(step, "find_difference", lambda *_: next(found))
     draw_step(nn.Sequential(nn.Flatten(), nn.Linear(8, 3)), (2, 2, 2))
     assert next(found, "none left") == "none left"
+
+
+class Enlarged(nn.Module):
+    """Maps that are enlarged by whole factors, and added to larger ones."""
+
+    def __init__(self, scale: float | tuple[float, float]) -> None:
+        super().__init__()
+        self.first, self.second, self.scale = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 4, 1), scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.interpolate(
+            self.second(torch.relu(self.first(x))), scale_factor=self.scale
+        ).flatten(1)
+
+
+def test_a_step_of_maps_that_are_enlarged_can_be_drawn():
+    # It is compared with torch before it is returned.
+    assert draw_step(Enlarged((2.0, 3.0)), (2, 4, 4))
+    with pytest.raises(DrawingRefused, match="factors that are not whole"):
+        draw_step(Enlarged(1.5), (2, 4, 4))
