@@ -106,7 +106,7 @@ def training_metrics(task: TrainTask, trained: Trained, dead: float) -> values.T
         metrics = metrics.model_copy(update={"metrics": {**metrics.metrics, results.DEAD_CHANNELS: dead}})
     if not task.by_class or len(counts) > values.MAX_COUNTED_CLASSES:
         return metrics
-    return metrics.model_copy(update={"by_class": counts})
+    return metrics.model_copy(update={"by_class": counts, "counts": trained.after.counts})
 
 
 def _train_own(task: TrainTask, training: DeviceTraining, sent: Groups, update: Update) -> Work[Update]:

@@ -29,7 +29,7 @@ from schemas.messages import Update
 from schemas.statistics import FEATURES, LABELS, TARGETS
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import Arrays
-from schemas.values import TrainingMetrics
+from schemas.values import MetricCounts, TrainingMetrics
 
 MAX_ROUNDS = 100
 MAX_NUMBERS = 60_000
@@ -166,7 +166,7 @@ def round_record(
         virtual_time_s=figures.virtual_time_s,
         train_loss=_mean([(u.metrics.train_loss, u.metrics.examples) for u in accepted]),
         client_accuracy=_mean([(u.metrics.accuracy, u.metrics.examples) for u in accepted]),
-        client_metrics=pooled_metrics(task, [(u.metrics.metrics, u.metrics.examples) for u in accepted]),
+        client_metrics=client_metrics(task, [update.metrics for update in accepted]),
         own_metrics=pooled_metrics(task, [(u.metrics.own_metrics, u.metrics.examples) for u in accepted]),
         measured={} if tiers is None else _list_measured(command, look.counted, tiers, outputs),
         statistics=data_statistics(observed.get(STATISTICS), outputs, columns),
@@ -252,6 +252,7 @@ def measured_device(metrics: TrainingMetrics, tier: int, outputs: Sequence[str])
         metrics=metrics.metrics,
         loss=metrics.received_loss,
         by_class=_by_name(counts, outputs),
+        counts=believed_counts(metrics),
     )
 
 
@@ -274,6 +275,25 @@ def data_statistics(
         targets=parts.get(TARGETS),
         outputs=tuple(outputs) if TARGETS in parts else (),
         labels=dict(zip(outputs or numbers(len(counts)), map(float, counts), strict=False)),
+    )
+
+
+def client_metrics(task: LearningTask, measured: Sequence[TrainingMetrics]) -> dict[str, float]:
+    """As `pooled_metrics`, but the figure of the devices' counts where the task has one."""
+    pooled = pooled_metrics(task, [(each.metrics, each.examples) for each in measured])
+    if task.counted is not None and task.counted.name in pooled:
+        known = [each for each in measured if task.counted.name in each.metrics]
+        value = task.counted.pool_counts([believed_counts(each) for each in known])
+        if value is not None:
+            pooled[task.counted.name] = value
+    return pooled
+
+
+def believed_counts(metrics: TrainingMetrics) -> MetricCounts:
+    """The counts, in proportion if a device states more examples held out than are believed."""
+    examples = min(metrics.measured_on, metrics.examples)
+    return tuple(
+        tuple(count * examples // max(1, metrics.measured_on) for count in row) for row in metrics.counts
     )
 
 

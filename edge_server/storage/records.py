@@ -9,7 +9,7 @@ from edge_client.data.classes import shorten_names
 from edge_server.config.units import bytes_text
 from schemas.base import Digest, Frozen
 from schemas.errors import format_count
-from schemas.values import ClassCounts, DeliveryVerdict, KeptFeatures, Personalisation
+from schemas.values import ClassCounts, DeliveryVerdict, KeptFeatures, MetricCounts, Personalisation
 
 BYTES = 4  # of a float32
 SHOWN_NAMES = 3  # The most arrays that a row names
@@ -63,7 +63,7 @@ class MeasuredDevice(Frozen):
     """What a device measured in a round without training, on this many examples that it holds out.
 
     Of masked measurements there is the sum of several `devices` alone. `by_class` are each class's examples,
-    and those of them that the model recognises.
+    and those of them that the model recognises, `counts` those of `Metric.counts`.
     """
 
     tier: int
@@ -72,6 +72,7 @@ class MeasuredDevice(Frozen):
     metrics: Mapping[str, float] = Field(default_factory=dict)
     loss: float | None = None
     by_class: Mapping[str, ClassCounts] = Field(default_factory=dict, exclude_if=lambda found: not found)
+    counts: MetricCounts = ()
 
 
 class RoundWarning(Frozen):

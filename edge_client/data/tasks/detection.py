@@ -15,11 +15,14 @@ from edge_client.data.tasks.learning_task import Answers, Array
 from edge_client.data.tasks.metrics import mean_defined
 
 STRIDES = (8, 16, 32)  # pixels between the cells of a level
+AT_ONCE = 128  # boxes that are compared with one another at once
 BOX, TARGET = 5, 6  # numbers of a box, and of a cell's target
 NO_BOX = -1  # the class of a row that is none
 MIN_SCORE, MAX_OVERLAP, MAX_BOXES = 0.05, 0.6, 100  # of boxes that are kept: FCOS's own
 SURE = 0.3  # the score from which a box counts as said where one answer is right or wrong
 OVERLAPS = np.arange(50, 100, 5) / 100  # IoUs from which COCO takes a box as found
+SCORE_BINS = 31  # of scores between 0 and 1, in which devices count
+COUNTED = 1 + 2 * SCORE_BINS
 _RECALLS = np.linspace(0, 1, 101)
 
 
@@ -60,14 +63,25 @@ def decode(
     scores = np.sqrt(_sigmoid(logits[:-BOX]) * _sigmoid(logits[-1]))
     classes, places = np.nonzero(scores > min_score)
     found = np.column_stack([classes, logits[-BOX:-1].T[places], scores[classes, places]])
-    found, kept = found[np.argsort(-found[:, -1], kind="stable")], list[Array]()
-    while len(found) and len(kept) < most:
-        best, found = found[0], found[1:]
-        kept.append(best)
-        hidden = found[:, 0] == best[0]
-        hidden[hidden] = overlaps(found[hidden, 1:5], best[None, 1:5])[:, 0] > overlap
-        found = found[~hidden]
-    return np.array(kept).reshape(-1, 6)
+    found = found[np.argsort(-found[:, -1], kind="stable")]
+    kept = found[:0]
+    for start in range(0, len(found), AT_ONCE):
+        if len(kept) >= most:
+            break
+        block = found[start : start + AT_ONCE]
+        block = block[~_hide(kept, block, overlap).any(0)]
+        hides, free = _hide(block, block, overlap), np.ones(len(block), np.bool_)
+        for place, own in enumerate(hides):
+            if free[place]:
+                free[place + 1 :] &= ~own[place + 1 :]
+        kept = np.concatenate([kept, block[free]])
+    return kept[:most]
+
+
+def _hide(ours: Array, theirs: Array, overlap: float) -> Array:
+    """Which of our boxes [K, 6] are of the class of which of theirs [M, 6], and overlap by more, [K, M]."""
+    is_over = overlaps(ours[:, 1:5], theirs[:, 1:5]) > overlap
+    return np.asarray(is_over & (ours[:, None, 0] == theirs[:, 0]))
 
 
 def _sigmoid(logits: Array) -> Array:
@@ -76,8 +90,11 @@ def _sigmoid(logits: Array) -> Array:
 
 def overlaps(ours: Array, theirs: Array) -> Array:
     """The IoU [K, M] of boxes [K, 4] and [M, 4] by their corners; 0 of boxes without area."""
-    low, high = np.maximum(ours[:, None, :2], theirs[:, :2]), np.minimum(ours[:, None, 2:], theirs[:, 2:])
-    shared = np.clip(high - low, 0, None).prod(-1)
+    across, down = (
+        np.minimum(ours[:, None, high], theirs[:, high]) - np.maximum(ours[:, None, low], theirs[:, low])
+        for low, high in ((0, 2), (1, 3))
+    )
+    shared = np.maximum(across, 0) * np.maximum(down, 0)
     whole = _area(ours)[:, None] + _area(theirs) - shared
     return np.asarray(np.divide(shared, whole, out=np.zeros_like(whole), where=whole > 0))
 
@@ -105,11 +122,13 @@ class Matches:
         order = np.argsort(-self.scores, kind="stable")
         true = np.cumsum(self.true[order], 0)
         recalls, precisions = true / self.boxes, true / np.arange(1, len(order) + 1)[:, None]
-        # The best precision at each recall or a higher one.
-        best = np.maximum.accumulate(precisions[::-1], 0)[::-1]
-        best = np.concatenate([best, np.zeros((1, best.shape[1]))])
-        columns = zip(recalls.T, best.T, strict=True)
-        return np.array([own[np.searchsorted(r, _RECALLS, side="left")].mean() for r, own in columns])
+        return np.array([_average(*each) for each in zip(recalls.T, precisions.T, strict=True)])
+
+
+def _average(recalls: Array, precisions: Array) -> float:
+    """The mean over 101 recalls of the best of precisions [K] at that recall or a higher one [K]."""
+    best = np.append(np.maximum.accumulate(precisions[::-1])[::-1], 0)
+    return float(best[np.searchsorted(recalls, _RECALLS, side="left")].mean())
 
 
 def matches(
@@ -132,27 +151,31 @@ def matches(
 def _match(said: Array, truths: Array, overlaps_from: Array) -> Array:
     """Which boxes [K, 6] of one class and picture, the best first, are true [K, T]."""
     true = np.zeros((len(said), len(overlaps_from)), np.bool_)
-    if not truths.size:
-        return true
     levels, free = np.arange(len(overlaps_from)), np.ones((len(overlaps_from), len(truths)), np.bool_)
-    for place, each in enumerate(overlaps(said[:, 1:5], truths)):
-        left = np.where(free, each, -1.0)
+    found = overlaps(said[:, 1:5], truths)
+    for place in np.flatnonzero((found >= overlaps_from[0]).any(1)):
+        left = np.where(free, found[place], -1.0)
         chosen = left.argmax(1)
         true[place] = left[levels, chosen] >= overlaps_from
         free[levels[true[place]], chosen[true[place]]] = False
     return true
 
 
-_KNOWN: WeakKeyDictionary[Answers, list[Matches]] = WeakKeyDictionary()
+_SAID: WeakKeyDictionary[Answers, list[Array]] = WeakKeyDictionary()
+_MATCHES: WeakKeyDictionary[Answers, list[Matches]] = WeakKeyDictionary()
+"""Of answers of which several figures are made."""
+
+
+def _said_in(answers: Answers) -> list[Array]:
+    if answers not in _SAID:
+        _SAID[answers] = [decode(each) for each in by_cell(answers)]
+    return _SAID[answers]
 
 
 def _matches_of(answers: Answers) -> list[Matches]:
-    """The matches of each class, found once for all figures."""
-    if answers not in _KNOWN:
-        outputs = by_cell(answers)
-        said = [decode(each) for each in outputs]
-        _KNOWN[answers] = matches(said, answers.labels, outputs.shape[1] - BOX)
-    return _KNOWN[answers]
+    if answers not in _MATCHES:
+        _MATCHES[answers] = matches(_said_in(answers), answers.labels, by_cell(answers).shape[1] - BOX)
+    return _MATCHES[answers]
 
 
 def map50(answers: Answers) -> float | None:
@@ -175,17 +198,43 @@ def box_counts(answers: Answers) -> Array:
     return np.array([(each.boxes, each.true[each.scores >= SURE, 0].sum()) for each in _matches_of(answers)])
 
 
+def score_counts(answers: Answers) -> Array:
+    """Of each class the boxes there are, then the true and the false ones in each bin of scores [C, COUNTED].
+
+    At IoU 0.5. Counts of several devices add up; the average precision of the sum is that of all pictures but
+    for the order within a bin.
+    """
+    return np.array([_score_counts(each) for each in _matches_of(answers)])
+
+
+def _score_counts(found: Matches) -> Array:
+    place = np.minimum((found.scores * SCORE_BINS).astype(np.int64), SCORE_BINS - 1)
+    parts = (place[found.true[:, 0] == kind] for kind in (True, False))
+    return np.concatenate([[found.boxes], *(np.bincount(part, minlength=SCORE_BINS) for part in parts)])
+
+
+def map50_of_counts(sums: Array) -> float | None:
+    """`map50` from sums of `score_counts` [C, COUNTED], with true and false boxes of a bin evenly mixed."""
+    found, bins = list[float](), np.arange(SCORE_BINS + 1)
+    shares = np.linspace(0, SCORE_BINS, 16 * SCORE_BINS + 1)[1:]
+    for boxes, *said in sums:
+        true, false = (
+            np.interp(shares, bins, np.cumsum([0, *part[::-1]])) for part in np.split(np.asarray(said), 2)
+        )
+        precisions = np.divide(true, true + false, out=np.zeros(len(shares)), where=true + false > 0)
+        found.append(_average(true / boxes, precisions) if boxes else np.nan)
+    return mean_defined(np.array(found))
+
+
 def picture_errors(answers: Answers) -> Array:
     """The share of wrong boxes of each picture [N]: missed or false ones, by those of both and true ones."""
-    outputs = by_cell(answers)
-    errors = np.zeros(len(outputs))
-    for place, each in enumerate(outputs):
-        said = [decode(each, min_score=SURE)]
-        found = matches(said, answers.labels[place : place + 1], len(each) - BOX, OVERLAPS[:1])
-        true, boxes = sum(int(own.true.sum()) for own in found), sum(own.boxes for own in found)
-        every = boxes + len(said[0]) - true
-        errors[place] = 1 - true / every if every else 0.0
-    return errors
+    errors = list[float]()
+    for said, labels in zip(_said_in(answers), answers.labels, strict=True):
+        sure, boxes = said[said[:, -1] >= SURE], int((labels[:, 0] != NO_BOX).sum())
+        found = matches([sure], labels[None], by_cell(answers).shape[1] - BOX, OVERLAPS[:1])
+        true = sum(int(own.true.sum()) for own in found)
+        errors.append(1 - true / max(1, boxes + len(sure) - true) if boxes or len(sure) else 0.0)
+    return np.array(errors)
 
 
 def boxes_of(outputs: Array, inputs: Array) -> Array:

@@ -39,7 +39,8 @@ class Metric:
     """One figure of merit; `of` is None where the examples do not define it.
 
     A `share` lies between 0 and 1. Figures of several clients add up as means of this `power`, weighted by
-    examples: the root of a mean square has 2.
+    examples: the root of a mean square has 2. Where there are `counts` of each class, whole numbers
+    [L, width], these add up instead, and `of_counts` is the figure of their sum.
     """
 
     name: str
@@ -47,6 +48,9 @@ class Metric:
     higher_is_better: bool = True
     share: bool = True
     power: int = 1
+    counts: Callable[[Answers], Array] | None = None
+    of_counts: Callable[[Array], float | None] = lambda sums: None
+    width: int = 0
 
     def text(self, value: float) -> str:
         """`93.1%` of a share, else `0.123`."""
@@ -66,6 +70,10 @@ class Metric:
             return None
         mean = sum(count * value**self.power for value, count in zip(values, examples, strict=True)) / total
         return float(mean ** (1 / self.power))
+
+    def pool_counts(self, counts: Sequence[Sequence[Sequence[int]]]) -> float | None:
+        """The figure over all clients from each one's counts [L, width]; None unless every one has some."""
+        return self.of_counts(np.sum(counts, 0)) if counts and all(map(len, counts)) else None
 
 
 @dataclass(frozen=True)
@@ -102,6 +110,11 @@ class LearningTask:
     @property
     def figures(self) -> tuple[Metric, ...]:
         return (*self.metrics, *self.references)
+
+    @property
+    def counted(self) -> Metric | None:
+        """The metric whose counts clients add up, if there is one."""
+        return next((metric for metric in self.metrics if metric.counts is not None), None)
 
     @property
     def is_ranked(self) -> bool:

@@ -141,14 +141,18 @@ def make_task(
 
 
 def counts_classes(config: Config, model: ModelSpec) -> bool:
-    """Whether devices count by class: where they only measure, and nothing keeps their figures secret.
+    """Whether devices count by class: where they only measure, or where their leading figures do not add up,
+    and nothing keeps their figures secret.
 
-    Masked counts are seen in sum alone.
+    Masked counts are seen in sum alone; those of boxes in a picture exceed the range of masked numbers.
     """
-    privacy, counted = config.privacy, learning_task(model.task).by_class is not None
+    privacy, task = config.privacy, learning_task(model.task)
     secret = privacy.mechanism != "none" and not privacy.release_metrics
-    measures = not config.federation.trains and config.federation.by_class
-    return counted and measures and not secret and model.num_classes <= MAX_COUNTED_CLASSES
+    if task.counted is not None:
+        secret = secret or privacy.secure_aggregation
+    measures = config.federation.by_class and (not config.federation.trains or task.counted is not None)
+    counted = task.by_class is not None and model.num_classes <= MAX_COUNTED_CLASSES
+    return counted and measures and not secret
 
 
 def _training(

@@ -16,6 +16,7 @@ from edge_server.strategy.weighting.claims import Claims
 from schemas import errors, messages
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import AnyArray, Arrays, Groups, blocks, kind_of, rows_of
+from schemas.values import MetricCounts
 
 # Magnitudes of an update's numbers, computed in one pass for all later checks.
 
@@ -93,6 +94,7 @@ def _squares(codes: AnyArray) -> NDArray[np.float64]:
 
 ROUNDING = 1e-5  # Relative tolerance for rounding in float32
 VARIANCE = "running_var"
+MAX_OBJECTS = 1000  # boxes of a class in a picture, and those that a network says there are
 
 
 def check_training(update: messages.Update, task: messages.TrainTask) -> None:
@@ -111,6 +113,8 @@ def check_training(update: messages.Update, task: messages.TrainTask) -> None:
         raise out_of_bounds(f"{metrics.steps} steps: {detail}")
     if metrics.by_class:
         _check_counts(metrics.by_class, metrics.measured_on, task)
+    if metrics.counts:
+        _check_objects(metrics.counts, metrics.measured_on, task)
 
 
 def _check_counts(by_class: Sequence[tuple[int, int]], held_out: int, task: messages.TrainTask) -> None:
@@ -119,14 +123,27 @@ def _check_counts(by_class: Sequence[tuple[int, int]], held_out: int, task: mess
         raise out_of_bounds("counts by class were not asked for")
     if len(by_class) != task.model.num_classes:
         raise out_of_bounds(f"counts of {len(by_class)} classes, the model has {task.model.num_classes}")
+    # A picture has several boxes of a class.
+    most = held_out * MAX_OBJECTS if learning_task(task.model.task).labels == "boxes" else held_out
     for examples, right in by_class:
-        if not right <= examples <= held_out:
+        if not right <= examples <= most:
             raise out_of_bounds(
                 f"{right} of {examples} examples of a class are right, {held_out} are held out"
             )
     total = sum(examples for examples, _ in by_class)
     if learning_task(task.model.task).exclusive and total != held_out:
         raise out_of_bounds(f"the counts by class are of {total} examples, {held_out} are held out")
+
+
+def _check_objects(counts: MetricCounts, held_out: int, task: messages.TrainTask) -> None:
+    """Raise `PeerError` unless these can be the counts of the task's figure on as many examples."""
+    metric = learning_task(task.model.task).counted
+    if not task.by_class or metric is None:
+        raise out_of_bounds("counts of a figure were not asked for")
+    if {(len(counts), len(row)) for row in counts} != {(task.model.num_classes, metric.width)}:
+        raise out_of_bounds(f"the counts of {metric.name} are not {task.model.num_classes}x{metric.width}")
+    if max(map(max, counts)) > held_out * MAX_OBJECTS:
+        raise out_of_bounds(f"counts of more than {MAX_OBJECTS} objects in each of {held_out} examples")
 
 
 def check_group_values(update: messages.Update, groups: Groups, rules: Sequence[GroupRule]) -> None:

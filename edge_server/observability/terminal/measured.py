@@ -106,6 +106,8 @@ def _row(name: str, devices: Sequence[MeasuredDevice]) -> Row:
 
 def _pool_metric(metric: Metric, devices: Sequence[MeasuredDevice]) -> float | None:
     known = [device for device in devices if metric.name in device.metrics]
+    if (pooled := metric.pool_counts([device.counts for device in known])) is not None:
+        return pooled
     values = [device.metrics[metric.name] for device in known]
     return metric.pool_values(values, [device.examples for device in known])
 

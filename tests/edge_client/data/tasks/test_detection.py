@@ -7,7 +7,7 @@ from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.tasks import detection
 from edge_client.data.tasks.labels import with_labels
-from edge_client.data.tasks.learning_task import Answers
+from edge_client.data.tasks.learning_task import Answers, Metric
 from edge_client.data.validation import checked_labels
 from schemas.errors import ConfigError
 
@@ -129,6 +129,43 @@ def test_precisions_are_those_of_coco() -> None:
     judge.accumulate()
     theirs = np.asarray(judge.eval["precision"])[:, :, :, 0, -1].mean(1).T
     np.testing.assert_allclose([each.precisions for each in found], theirs, atol=1e-6)
+
+
+def random_pictures(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Labels [N, 9, 5], and outputs that are near most of them."""
+    random = np.random.default_rng(7)
+    labels, said = np.tile(np.float32(NONE), (count, 9, 1)), list[list[tuple[float, ...]]]()
+    for own in labels:
+        boxes = random.integers(0, 10)
+        corners = random.uniform(0, 60, (boxes, 2))
+        sides = random.uniform(12, 30, (boxes, 2))
+        own[:boxes] = np.column_stack([random.integers(0, CLASSES, boxes), corners, corners + sides])
+        near = np.repeat(own[:boxes], 2, 0)
+        near[:, 1:] += random.normal(0, 2, near[:, 1:].shape)
+        said.append(
+            [(*row, logit) for row, logit in zip(near.tolist(), random.normal(0, 2, len(near)), strict=True)]
+        )
+    return outputs_of(*said), labels
+
+
+def test_counts_of_devices_add_up_to_the_figure_of_all_pictures() -> None:
+    """But for the order within a bin of scores."""
+    said, labels = random_pictures(60)
+    targets = np.zeros((60, detection.TARGET * CELLS))
+    parts = [
+        Answers(said[part], targets[part], labels[part]) for part in (slice(3), slice(3, 10), slice(10, 60))
+    ]
+    counts = [detection.score_counts(part) for part in parts]
+    assert {each.shape for each in counts} == {(CLASSES, detection.COUNTED)}
+    assert sum(int(each[:, 0].sum()) for each in counts) == int((labels[:, :, 0] >= 0).sum())
+    metric = Metric(
+        "map50", detection.map50, counts=detection.score_counts, of_counts=detection.map50_of_counts
+    )
+    whole = detection.map50(Answers(said, targets, labels))
+    assert metric.pool_counts([each.tolist() for each in counts]) == pytest.approx(whole, abs=0.005)
+    assert metric.pool_counts([counts[0].tolist(), ()]) is None
+    assert metric.pool_counts([]) is None
+    assert detection.map50_of_counts(np.zeros((CLASSES, detection.COUNTED))) is None
 
 
 def boxes(*rows: tuple[float, ...], names: tuple[str, ...] = ()) -> LabelledData:
