@@ -45,14 +45,31 @@ TRAINING_PASSES = 3
 TrainerName = Literal["torch", "onnx"]  # onnxruntime with the server's step graphs
 
 
+AcceleratorKind = Literal["cuda", "mps"]  # as torch calls them
+
+
+class Accelerator(Frozen):
+    """What torch trains on in place of the processor, and its memory when it was tried.
+
+    `shares`: it is the board's memory, as on a Jetson; `free_bytes` are then the board's.
+    """
+
+    kind: AcceleratorKind
+    name: Text = ""
+    memory_bytes: Bytes = 0
+    free_bytes: Bytes | None = None
+    shares: bool = False
+
+
 class MeasuredSpeed(Frozen):
     """A device's speed on a reference block with one trainer; None where it could not be measured.
 
     `training_macs_per_s` counts a training step as `TRAINING_PASSES` forward passes. `resident_bytes` is the
-    memory of a process that is ready to train, without a model.
+    memory of a process that is ready to train, without a model. `device` is what the trainer ran on.
     """
 
     trainer: TrainerName = "torch"
+    device: Annotated[Literal["cpu", AcceleratorKind], Field(exclude_if=lambda name: name == "cpu")] = "cpu"
     training_macs_per_s: float | None = Field(default=None, gt=0, le=1e18)
     memory_bytes_per_s: float | None = Field(default=None, gt=0, le=1e15)
     resident_bytes: Bytes | None = None
@@ -80,7 +97,7 @@ class CapabilityProfile(Frozen):
     `memory_bytes` is the most that the device's process may use, `memory_free_bytes` what it could still
     allocate. `tier` 1 is the weakest; without a tier the server assigns one. `trainers` are those that the
     device would train with, the best first: a device without torch needs the server's step graphs. `speed` is
-    that of one trainer, `further_speeds` are those of the others.
+    that of one trainer, `further_speeds` are those of the others. `trains_on` is torch's accelerator.
     """
 
     machine: Text = ""
@@ -101,6 +118,7 @@ class CapabilityProfile(Frozen):
     link: Literal["wired", "wifi", "cellular"] | None = None
     tier: int | None = Field(default=None, ge=1, le=100)
     trainers: Annotated[tuple[TrainerName, ...], Field(min_length=1, max_length=4)] = ("torch",)
+    trains_on: Annotated[Accelerator | None, Field(exclude_if=lambda found: found is None)] = None
     software: Mapping[Annotated[str, Field(max_length=40)], Text] = {}
 
     def speed_with(self, trainer: TrainerName) -> MeasuredSpeed | None:
@@ -110,6 +128,11 @@ class CapabilityProfile(Frozen):
     @property
     def speeds(self) -> tuple[MeasuredSpeed, ...]:
         return (*([self.speed] if self.speed else ()), *self.further_speeds)
+
+    @property
+    def card(self) -> Accelerator | None:
+        """The accelerator that torch trains on, if it has memory of its own."""
+        return None if self.trains_on is None or self.trains_on.shares else self.trains_on
 
 
 ClassName = Annotated[str, Field(min_length=1, max_length=100)]

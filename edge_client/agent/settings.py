@@ -115,5 +115,7 @@ class AgentSettings:
         if self.trainer is not None:
             given = self.trainer
             return TaskTrainers(make=lambda _: given)
-        make = partial(choice.make_measured_trainer, threads=self.threads, state=self.state)
+        found = self.profile.trains_on
+        kind = None if found is None else found.kind
+        make = partial(choice.make_measured_trainer, threads=self.threads, accelerator=kind, state=self.state)
         return TaskTrainers(self.profile.trainers, make)

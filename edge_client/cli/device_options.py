@@ -136,6 +136,15 @@ TRAINING = (
         "auto|torch|onnx",
         parse=partial(_one_of, ("auto", "torch", "onnx")),
     ),
+    Option(
+        "--device",
+        Literal["auto", "cpu", "cuda", "mps"],
+        "what torch trains on: auto tries the board's accelerator and takes it where it gives the processor's"
+        " gradients faster (default: %(default)s)",
+        "auto",
+        "auto|cpu|cuda|mps",
+        parse=partial(_one_of, ("auto", "cpu", "cuda", "mps")),
+    ),
     Option("--threads", int, "threads for training", None, "N", AT_LEAST_1),
     Option("--state-dir", Path, "folder of blobs and models (default: under ~)", None, "DIR"),
     Option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from edge_client.system.libraries import has_file, is_installed, release
 from edge_client.system.process_memory import resident_bytes
 from schemas.errors import ConfigError
-from schemas.values import MeasuredSpeed, TrainerName
+from schemas.values import AcceleratorKind, MeasuredSpeed, TrainerName
 
 if TYPE_CHECKING:
     from edge_client.training.trainer import Trainer
@@ -90,8 +90,13 @@ def torch_fits(free_memory: int | None, needed: Mapping[TrainerName, int]) -> bo
     return free_memory is None or free_memory >= MARGIN * needed["torch"]
 
 
-def make_trainer(name: TrainerName | None = None, *, threads: int | None = None) -> "Trainer":
-    """The trainer of that name, by default torch's where it is installed; imports its libraries."""
+def make_trainer(
+    name: TrainerName | None = None, *, threads: int | None = None, accelerator: AcceleratorKind | None = None
+) -> "Trainer":
+    """The trainer of that name, by default torch's where it is installed; imports its libraries.
+
+    torch trains on the `accelerator`, if there is one.
+    """
     if name is None:
         name = "onnx" if missing("torch") else "torch"
     if name == "onnx":
@@ -99,18 +104,25 @@ def make_trainer(name: TrainerName | None = None, *, threads: int | None = None)
 
         return OnnxTrainer(threads=threads)
     from edge_client.training.torch_trainer import TorchTrainer
+    from edge_client.training.training_device import CPU, TrainingDevice
 
-    return TorchTrainer(threads=threads)
+    return TorchTrainer(threads=threads, device=TrainingDevice(accelerator) if accelerator else CPU)
 
 
 def make_measured_trainer(
-    name: TrainerName | None = None, *, threads: int | None = None, state: Path
+    name: TrainerName | None = None,
+    *,
+    threads: int | None = None,
+    accelerator: AcceleratorKind | None = None,
+    state: Path,
 ) -> "Trainer":
     """The trainer; the state folder learns what importing torch takes, for the device's next start."""
     before = None if "torch" in sys.modules else resident_bytes()
-    trainer = make_trainer(name, threads=threads)
+    trainer = make_trainer(name, threads=threads, accelerator=accelerator)
     if before is not None and "torch" in sys.modules:
         from edge_client.system.hardware.profile import note_process
 
-        note_process(state, "torch", READY_BYTES + max(0, resident_bytes() - before))
+        taken = READY_BYTES + max(0, resident_bytes() - before)
+        noted = MeasuredSpeed(trainer="torch", device=accelerator or "cpu", resident_bytes=taken)
+        note_process(state, noted)
     return trainer

@@ -4,6 +4,7 @@ Modules are moved there by `TorchTrainer`; the loop, the objectives and the code
 """
 
 import os
+import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 
 from edge_client.system.hardware.memory import memory
 from edge_client.system.process_memory import give_back
+from schemas.values import Accelerator
 
 CUBLAS_WORKSPACE = ":4096:8"  # with which cuBLAS gives equal bits in equal runs, by its documentation
 
@@ -29,6 +31,19 @@ class TrainingDevice:
     def free_bytes(self, board: Path) -> int | None:
         """Bytes that torch can still take there; None if unknown. `board` is the directory above `/proc`."""
         return FREE_BYTES[self.name](board)
+
+    def describe(self, board: Path) -> Accelerator:
+        """The accelerator with its memory; raises torch's errors where it cannot be used."""
+        name, memory_bytes, shares = FACTS[self.name]()
+        return Accelerator.model_validate(
+            {
+                "kind": self.name,
+                "name": name,
+                "memory_bytes": memory_bytes,
+                "free_bytes": self.free_bytes(board),
+                "shares": shares,
+            }
+        )
 
     def give_back(self) -> None:
         """Return what torch keeps for reuse."""
@@ -55,10 +70,15 @@ def _free_of_board(board: Path) -> int | None:
     return memory(board).free
 
 
+def _facts_of_cuda() -> tuple[str, int, bool]:
+    card = torch.cuda.get_device_properties(0)
+    return card.name, card.total_memory, bool(card.is_integrated)
+
+
 def _free_of_cuda(board: Path) -> int | None:
     """Free memory of the card, or of the board whose memory it shares, and what torch keeps for reuse."""
     kept = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    shares = torch.cuda.get_device_properties(0).is_integrated
+    _, _, shares = _facts_of_cuda()
     free = memory(board).free if shares else torch.cuda.mem_get_info()[0]
     return None if free is None else free + kept
 
@@ -67,6 +87,12 @@ def _free_of_mps(board: Path) -> int:
     return int(torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory())
 
 
+def _facts_of_mps() -> tuple[str, int, bool]:
+    return platform.processor(), int(torch.mps.recommended_max_memory()), True
+
+
+FACTS: Mapping[str, Callable[[], tuple[str, int, bool]]] = {"cuda": _facts_of_cuda, "mps": _facts_of_mps}
+"""An accelerator's name, its bytes of memory, and whether they are the board's."""
 FREE_BYTES: Mapping[str, Callable[[Path], int | None]] = {
     "cpu": _free_of_board,
     "cuda": _free_of_cuda,

@@ -257,8 +257,13 @@ def _speed_of(measured: values.MeasuredSpeed | None) -> tier_evidence.Speed | No
 def _for_training(
     profile: values.CapabilityProfile, trainer: values.TrainerName, measured: values.MeasuredSpeed | None
 ) -> int | None:
-    """Bytes available besides the trainer's own process; None if unknown."""
+    """Bytes available besides the trainer's own process; None if unknown.
+
+    An accelerator's own memory counts in place of the board's, if that has room for the process.
+    """
     if profile.memory_free_bytes is None:
         return None
     resident = measured.resident_bytes if measured else None
-    return max(0, profile.memory_free_bytes - (PROCESS_BYTES[trainer] if resident is None else resident))
+    free = max(0, profile.memory_free_bytes - (PROCESS_BYTES[trainer] if resident is None else resident))
+    card = profile.card if trainer == "torch" else None
+    return free if card is None or card.free_bytes is None or not free else card.free_bytes

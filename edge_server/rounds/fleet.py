@@ -26,9 +26,11 @@ def tier_of(profile: CapabilityProfile, tiers: int, *, given: int | None = None)
         return min(profile.tier, tiers)
     if given is not None:
         return min(given, tiers)
-    if profile.memory_bytes == 0:
+    card = profile.card
+    memory = profile.memory_bytes if card is None else card.memory_bytes
+    if memory == 0:
         return 1
-    steps = sum(profile.memory_bytes >= step for step in MEMORY_STEPS)
+    steps = sum(memory >= step for step in MEMORY_STEPS)
     return 1 + round(steps * (tiers - 1) / len(MEMORY_STEPS))
 
 

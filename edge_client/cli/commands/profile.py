@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edge_client.system.hardware.board import Board
-    from schemas.values import CapabilityProfile, MeasuredSpeed
+    from schemas.values import Accelerator, CapabilityProfile, MeasuredSpeed
 
 EXAMPLES = """\
 The measurement takes about three seconds for each installed trainer (torch, onnxruntime), and is stored in
@@ -30,7 +30,7 @@ examples:
 
 
 OPTIONS = (
-    *device_options("--federation", "--device-id", "--state-dir"),
+    *device_options("--federation", "--device-id", "--state-dir", "--device"),
     Option("--seconds", float, "time to measure a trainer (default: 3)", 3.0, "S", SECONDS),
     Option("--no-benchmark", bool, "measure nothing; show the stored measurement"),
 )
@@ -52,14 +52,18 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.cli.commands.run import state_folder
     from edge_client.storage.atomic_files import usable_folder
     from edge_client.system.hardware.board import look
-    from edge_client.system.hardware.profile import describe_board, keep_speeds, speeds_file
+    from edge_client.system.hardware.profile import describe_board, keep_speeds, speeds_file, training_on
+    from edge_client.system.libraries import is_installed
+    from edge_client.training.device_trial import choose_device
 
     state = state_folder(args)
     usable_folder(state, option="--state-dir")
     board = look(state)
+    accelerator = choose_device(args.device) if is_installed("torch") else None
     if not args.no_benchmark:
-        keep_speeds(speeds_file(state), _measure_trainers(args.seconds), board.processor)
+        keep_speeds(speeds_file(state), _measure_trainers(args.seconds, accelerator), board.processor)
     profile = describe_board(board, tier=getattr(args, "tier", None), measured=speeds_file(state))
+    profile = training_on(profile, accelerator)
     if args.format == "json":
         print_json({"profile": profile.model_dump(mode="json"), "board": asdict(board)})
     else:
@@ -67,20 +71,32 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _measure_trainers(seconds: float) -> "list[MeasuredSpeed]":
-    """The speed with every trainer that is installed, the best first; of memory alone without one."""
+def _measure_trainers(seconds: float, accelerator: "Accelerator | None" = None) -> "list[MeasuredSpeed]":
+    """The speed with every trainer that is installed, the best first; of memory alone without one.
+
+    torch is measured on the processor and on the accelerator.
+    """
     from edge_client.training.choice import installed_trainers
     from edge_client.training.device_speed import measure
 
     trainers = installed_trainers()
     # The memory of a process with onnxruntime is measured before torch is imported.
-    return [measure(trainer, seconds) for trainer in reversed(trainers or (None,))][::-1]
+    speeds = [measure(trainer, seconds) for trainer in reversed(trainers or (None,))]
+    if accelerator is not None:
+        speeds.append(measure("torch", seconds, accelerator=accelerator.kind))
+    return speeds[::-1]
 
 
 def _rows(board: "Board", profile: "CapabilityProfile") -> Iterator[tuple[str, str]]:
     yield "machine", profile.machine
     yield "processor", f"{profile.processor or 'unknown'}, {profile.cores} cores, {profile.architecture}"
     yield "accelerator", profile.accelerator or "none"
+    if (found := profile.trains_on) is not None:
+        own = f"{_size(found.free_bytes)} free of {_size(found.memory_bytes)}"
+        yield (
+            "torch trains on",
+            f"{found.kind}, {found.name}, {'the memory of the board' if found.shares else own}",
+        )
     yield "memory", f"{_size(board.memory.physical)}, {_size(board.memory.available)} available"
     yield "memory limit", "none" if board.memory.limit is None else _size(board.memory.limit)
     yield "free to this process", _size(board.memory.free)
@@ -113,7 +129,11 @@ def _speed_rows(profile: "CapabilityProfile") -> Iterator[tuple[str, str]]:
         if macs is None and speed.resident_bytes is None:
             yield "training", "neither torch nor onnxruntime here"
             continue
-        yield f"training with {speed.trainer}", "not measured" if macs is None else f"{macs / 1e9:.2f} GMAC/s"
+        on = "" if speed.device == "cpu" else f" on {speed.device}"
+        yield (
+            f"training with {speed.trainer}{on}",
+            "not measured" if macs is None else f"{macs / 1e9:.2f} GMAC/s",
+        )
         yield f"a process with {speed.trainer}", _size(speed.resident_bytes)
     moved = profile.speed.memory_bytes_per_s
     yield "memory bandwidth", "unknown" if moved is None else f"{moved / 1e9:.1f} GB/s"

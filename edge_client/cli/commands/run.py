@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from edge_client.inference.providers.table import ProviderSettings
     from edge_client.training.trainer import Trainer
     from edge_client.transport.broker_link import BrokerAddress
-    from schemas.values import CapabilityProfile
+    from schemas.values import Accelerator, CapabilityProfile, TrainerName
 
 SOURCES_REMEDY = (
     "say what this device learns from with --data, for instance --data folder:/srv/photos, npz:FILE.npz or "
@@ -226,7 +227,7 @@ def make_local_source(args: argparse.Namespace, state: Path) -> "LocalSource":
 
 def make_profile(args: argparse.Namespace, state: Path) -> "CapabilityProfile":
     """This machine's profile with its trainers; `ConfigError` if the wanted one is not installed."""
-    from edge_client.system.hardware.profile import profile
+    from edge_client.system.hardware.profile import profile, training_on
     from edge_client.training.choice import PROCESS_BYTES, choose_trainers, outdated_runtime, process_bytes
     from schemas.values import MeasuredSpeed
 
@@ -237,6 +238,7 @@ def make_profile(args: argparse.Namespace, state: Path) -> "CapabilityProfile":
     if args.trainer == "auto" and (outdated := outdated_runtime()):
         log.warning("this device cannot train with onnxruntime: %s", outdated)
     log.info("trains with %s", " or ".join(trainers))
+    found = training_on(found, _accelerator(args, trainers))
     further = found.further_speeds
     if (
         "torch" in trainers
@@ -246,6 +248,18 @@ def make_profile(args: argparse.Namespace, state: Path) -> "CapabilityProfile":
         # The server is to plan with what this torch takes, before the first process has imported it.
         further = (*further, MeasuredSpeed(trainer="torch", resident_bytes=needed["torch"]))
     return found.model_copy(update={"trainers": trainers, "further_speeds": further})
+
+
+def _accelerator(args: argparse.Namespace, trainers: "Sequence[TrainerName]") -> "Accelerator | None":
+    """What torch trains on in place of the processor; `ConfigError` for one that is asked for in vain."""
+    from edge_client.training.device_trial import choose_device
+
+    if args.flower is None and trainers[0] == "torch":
+        return choose_device(args.device)
+    if args.device in ("cuda", "mps"):
+        why = "a Flower app chooses for itself" if args.flower else "onnxruntime trains on the processor"
+        raise ConfigError(why, key=f"--device {args.device}", remedy="leave it out")
+    return None
 
 
 def _flower_trainer(args: argparse.Namespace) -> "Trainer | None":

@@ -8,9 +8,6 @@ import hashlib
 import logging
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -18,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from edge_client.inference.providers.choice import ProviderChoice, ProviderTrial, choose_provider
 from edge_client.inference.providers.record import SERVED_BATCH, cache_folder, keep_choice, recall_choice
 from edge_client.inference.providers.table import CPU, Provider, ProviderSettings, circumstances
+from edge_client.system import child_process
 from edge_client.system.hardware.memory import memory
 from edge_client.system.hardware.sysfs import ROOT
 from schemas.base import Frozen
@@ -68,6 +64,7 @@ log = logging.getLogger(__name__)
 TOTAL_S = 10.0
 """For the trials of all providers of a model; each has an equal share of what is left of it."""
 STATED_S = 45.0  # where the user names the providers: an engine may take long; systemd's watchdog waits 60 s
+TRIAL = "edge_client.inference.providers.trial_process"
 MIN_LIMIT_S = 1.0  # a process imports onnxruntime for about half a second
 MAX_EXAMPLES, MAX_BYTES = 64, 32_000_000  # of the held-out examples, which the processes read
 
@@ -185,34 +182,9 @@ def _written(examples: "LabelledData | None") -> Iterator[str | None]:
 
 def run_trial(job: TrialJob) -> ProviderTrial:
     """Run the trial's process and wait for its figures, `limit_s` at most."""
-
-    def fail(reason: str) -> ProviderTrial:
-        return ProviderTrial(provider=job.provider, failure=reason[:500])
-
-    late = f"was not done within {job.limit_s:.1f} s"
-    if job.limit_s < MIN_LIMIT_S:
-        return fail("was not tried: the others have taken the time")
-    command = [sys.executable, "-m", "edge_client.inference.providers.trial_process"]
-    pipe = subprocess.PIPE
     try:
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
-    except OSError as error:
-        return fail(f"was not tried: {error}")
-    with process:
-        try:
-            out, err = process.communicate(job.model_dump_json().encode(), timeout=job.limit_s)
-        except subprocess.TimeoutExpired:
-            # Its group is the process and what the provider has started.
-            os.killpg(process.pid, signal.SIGKILL)
-            return fail(late)
-    if process.returncode == -signal.SIGALRM:
-        return fail(late)
-    if code := process.returncode:
-        lines = err.decode(errors="replace").strip().splitlines() or [""]
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return fail(f"ended its process with {how}: {lines[-1][-200:]}".removesuffix(": "))
-    # Providers print to standard output as well.
-    for line in reversed(out.splitlines()):
-        with contextlib.suppress(ValidationError):
-            return ProviderTrial.model_validate_json(line)
-    return fail("has said nothing of use")
+        if job.limit_s < MIN_LIMIT_S:
+            raise child_process.NoAnswer("was not tried: the others have taken the time")
+        return child_process.ask(TRIAL, job, ProviderTrial, limit_s=job.limit_s)
+    except child_process.NoAnswer as reason:
+        return ProviderTrial(provider=job.provider, failure=str(reason)[:500])

@@ -1,11 +1,9 @@
 """Try one provider: `python -m edge_client.inference.providers.trial_process`.
 
-Reads a `TrialJob` as JSON from standard input and writes a `ProviderTrial` as a line of standard output. A
-provider that crashes or hangs takes this process alone: the system's alarm ends it.
+A `TrialJob` is the question, a `ProviderTrial` the answer. A provider that crashes takes this process alone.
 """
 
 import hashlib
-import signal
 import sys
 import time
 from collections.abc import Iterable
@@ -22,6 +20,7 @@ from edge_client.inference.providers.choice import ProviderTrial
 from edge_client.inference.providers.session import open_session
 from edge_client.inference.providers.table import PROVIDERS
 from edge_client.inference.providers.trial import TrialJob
+from edge_client.system.child_process import answer
 from edge_client.system.process_memory import resident_bytes
 
 SECONDS = 0.5  # for timing the CPU and the provider, in turns
@@ -106,13 +105,5 @@ def _read_examples(path: Path, cpu: LoadedModel) -> tuple[Pixels, Labels]:
     return images[:count], labels[:count]
 
 
-def main() -> int:
-    job = TrialJob.model_validate_json(sys.stdin.buffer.read())
-    # Its default action ends the process also where C code never returns.
-    signal.setitimer(signal.ITIMER_REAL, job.limit_s)
-    print(f"\n{try_provider(job).model_dump_json()}", flush=True)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answer(TrialJob, try_provider))

@@ -7,7 +7,7 @@ from edge_client.system.hardware.memory import Memory, Storage, memory, storage
 from edge_client.system.hardware.network import Connection, connection
 from edge_client.system.hardware.power import Power, Zone, power, zones
 from edge_client.system.hardware.processor import Pressure, Processor, pressure, processor, read_load
-from edge_client.system.hardware.sysfs import ROOT, text
+from edge_client.system.hardware.sysfs import ROOT, entries, number, text
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,15 @@ FLAGS = {
 }
 
 
+OVER_CURRENT = "hwmon*/oc*_event_cnt"
+"""A Jetson's counts of currents above its limits, which slow it down (the driver `tegra23x-oc-event`)."""
+
+
 def throttle_flags(root: Path = ROOT) -> tuple[str, ...] | None:
-    """The set flags; None without such firmware. The kernel writes them in hexadecimal."""
+    """The set flags; None without such firmware. A Pi's kernel writes them in hexadecimal."""
+    counts = [number(path) for path in entries(root / "sys/class/hwmon", OVER_CURRENT)]
+    if counts:
+        return ("over-current-since-boot",) if any(counts) else ()
     digits = text(root / GET_THROTTLED).removeprefix("0x")
     if not 0 < len(digits) <= 8 or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
         return None

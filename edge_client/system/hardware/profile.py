@@ -17,7 +17,7 @@ from edge_client.system.hardware.board import Board, look
 from edge_client.system.hardware.processor import Processor, processor
 from edge_client.system.libraries import release, releases
 from schemas.base import Frozen
-from schemas.values import CapabilityProfile, MeasuredSpeed, Text, TrainerName
+from schemas.values import Accelerator, CapabilityProfile, MeasuredSpeed, Text
 
 log = logging.getLogger(__name__)
 
@@ -49,13 +49,12 @@ def recall_speeds(path: Path, processor: Processor) -> tuple[MeasuredSpeed, ...]
     return kept.speeds if kept.of == _name_processor(processor) else ()
 
 
-def note_process(state: Path, trainer: TrainerName, resident: int, root: Path = sysfs.ROOT) -> None:
-    """Store the bytes of a process with a trainer that is not measured yet, if the folder can be written."""
+def note_process(state: Path, noted: MeasuredSpeed, root: Path = sysfs.ROOT) -> None:
+    """Store the bytes of a process whose trainer is not measured yet, if the folder can be written."""
     path, chip = speeds_file(state), processor(root)
     speeds = recall_speeds(path, chip)
-    if any(speed.trainer == trainer for speed in speeds):
+    if any((speed.trainer, speed.device) == (noted.trainer, noted.device) for speed in speeds):
         return
-    noted = MeasuredSpeed(trainer=trainer, resident_bytes=resident)
     try:
         keep_speeds(path, (noted, *speeds), chip)
     except OSError as error:
@@ -79,6 +78,19 @@ def profile(state: Path, *, tier: int | None = None, root: Path = sysfs.ROOT) ->
     Nothing is measured: the speeds are those that `edge-client profile` has stored in the folder.
     """
     return describe_board(look(state, root), tier=tier, measured=speeds_file(state))
+
+
+def training_on(profile: CapabilityProfile, accelerator: Accelerator | None) -> CapabilityProfile:
+    """The profile of a device whose torch trains there, with the speeds that were measured there."""
+    where = {"torch": accelerator.kind if accelerator else "cpu", "onnx": "cpu"}
+    speeds = tuple(speed for speed in profile.speeds if speed.device == where[speed.trainer])
+    return profile.model_copy(
+        update={
+            "trains_on": accelerator,
+            "speed": next(iter(speeds), None),
+            "further_speeds": speeds[1:],
+        }
+    )
 
 
 def describe_board(board: Board, *, tier: int | None, measured: Path) -> CapabilityProfile:

@@ -60,7 +60,7 @@ def test_the_first_import_of_torch_is_measured_once(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(
             choice,
             "make_trainer",
-            lambda name, threads: [monkeypatch.setitem(sys.modules, *item) for item in further.items()],
+            lambda name, **_: [monkeypatch.setitem(sys.modules, *item) for item in further.items()],
         )
         choice.make_measured_trainer("torch", state=tmp_path)
         found = recall_speeds(speeds_file(tmp_path), processor())
@@ -75,11 +75,12 @@ def test_the_first_import_of_torch_is_measured_once(monkeypatch: pytest.MonkeyPa
 def test_a_measured_speed_is_not_overwritten(tmp_path: Path) -> None:
     speed = MeasuredSpeed(trainer="torch", training_macs_per_s=1e9, resident_bytes=300_000_000)
     other = MeasuredSpeed(trainer="onnx", training_macs_per_s=1e9, resident_bytes=90_000_000)
+    noted = MeasuredSpeed(trainer="torch", resident_bytes=500_000_000)
     keep_speeds(speeds_file(tmp_path), [speed], processor())
-    note_process(tmp_path, "torch", 500_000_000)
+    note_process(tmp_path, noted)
     assert recall_speeds(speeds_file(tmp_path), processor()) == (speed,)
     keep_speeds(speeds_file(tmp_path), [other], processor())
-    note_process(tmp_path, "torch", 500_000_000)
+    note_process(tmp_path, noted)
     assert [found.trainer for found in recall_speeds(speeds_file(tmp_path), processor())] == ["torch", "onnx"]
 
 

@@ -15,6 +15,7 @@ from edge_client.pruning.surgery import arrays_of
 from edge_client.system.hardware.memory import memory
 from edge_client.training import torch_trainer, training_device
 from edge_client.training.checkpoints import EpochCheckpoint
+from edge_client.training.choice import make_trainer
 from edge_client.training.loop import train
 from edge_client.training.objectives.registry import OBJECTIVES
 from edge_client.training.results import TrainingResult, TrainingStopped
@@ -233,3 +234,14 @@ def test_the_free_memory_of_a_card_counts_what_torch_keeps_for_reuse(
     monkeypatch.setattr(torch, "mps", apple)
     assert TrainingDevice("mps").free_bytes(root) == 5000
     assert TrainingDevice("cpu").free_bytes(root) == board
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_a_card_that_is_gone_leaves_its_task_to_the_processor(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "fedavg", *PLAIN)
+    name, task = next(iter(bench.tasks(1, 1).items()))
+    update = trained(task, bench.places[name], make_trainer("torch", accelerator="cuda"))
+    assert update.metrics.trained_on == (
+        "cuda failed: Torch not compiled with CUDA enabled: the processor trains"
+    )
+    assert update.metrics.steps > 0

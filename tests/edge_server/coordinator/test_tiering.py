@@ -12,7 +12,7 @@ from edge_client.agent.worker import Worker
 from edge_client.training.cost_model import network_cost
 from edge_server.coordinator.coordinator import Coordinator, assemble
 from edge_server.rounds.events import Note, RecordStrike
-from edge_server.rounds.fleet import Device
+from edge_server.rounds.fleet import Device, tier_of
 from edge_server.rounds.participant import Status
 from edge_server.rounds.state import RoundRules
 from edge_server.storage.journal_reader import JournalReader
@@ -21,7 +21,7 @@ from edge_server.strategy.selection.tier_evidence import MARGIN, REFERENCE
 from schemas.errors import Reason
 from schemas.messages import Task, TaskReply
 from schemas.messages.tasks import STEP
-from schemas.values import CapabilityProfile, MeasuredSpeed, TrainerName
+from schemas.values import Accelerator, CapabilityProfile, MeasuredSpeed, TrainerName
 from tests.edge_client.system.hardware.trees import GROUP, PI, tree
 from tests.edge_server.rounds.by_hand import NAME, RUN, of, training
 from tests.integration.bench import CARD, Bench
@@ -147,6 +147,19 @@ def test_the_speed_of_a_board_is_that_of_its_trainer(bench: Bench) -> None:
     devices = (Device("fast", 1, fast, CARD), Device("slow", 1, slow, CARD))
     bench.coordinator.tiering.place(devices, None, 1)
     assert [bench.coordinator.tiering.tier(device) for device in devices] == [5, 1]
+
+
+def test_a_card_with_memory_of_its_own_counts_in_place_of_the_boards(bench: Bench) -> None:
+    def device(name: str, **card: Any) -> Device:
+        memory = {"memory_bytes": 10**9, "memory_free_bytes": 331_000_000}
+        return Device(name, 1, CapabilityProfile(**memory, trains_on=Accelerator(kind="cuda", **card)), CARD)
+
+    own = device("own", memory_bytes=8 * 10**9, free_bytes=7 * 10**9)
+    shared = device("shared", memory_bytes=10**9, free_bytes=331_000_000, shares=True)
+    full = device("full", memory_bytes=8 * 10**9, free_bytes=1_000_000)
+    bench.coordinator.tiering.place((own, shared, full), None, 1)
+    assert [bench.coordinator.tiering.tier(each) for each in (own, shared, full)] == [5, 1, 1]
+    assert [tier_of(each.profile, 5) for each in (own, shared)] == [4, 1]
 
 
 def no_memory(device: str) -> TaskReply:

@@ -76,6 +76,7 @@ const ability = (profile) => [
   ["Processor", [profile?.processor, profile?.cores ? `${profile.cores} cores` : "", profile?.architecture].filter(Boolean).join(", ")],
   ["Total memory", bytesText(profile?.memory_bytes || null)],
   ["Accelerator", profile?.accelerator],
+  ["torch trains on", profile?.trains_on && `${profile.trains_on.kind}, ${profile.trains_on.name}`],
   ["Power", profile?.power],
   ["Link", profile?.link],
 ];

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from edge_client.agent.eligibility.rules import Rules
+from edge_client.agent.eligibility.verdict import conditions, judge
 from edge_client.system.hardware.board import accelerator, look, throttle_flags
 from edge_client.system.hardware.memory import bounded_groups, memory, storage
 from edge_client.system.hardware.network import Connection, connection
 from edge_client.system.hardware.power import Power, Zone, hottest, power, zones
 from edge_client.system.hardware.processor import Pressure, pressure, processor, read_load
+from schemas.values import Eligibility
 from tests.edge_client.system.hardware.trees import GROUP, PI, tree
 
 V1 = {"proc/self/cgroup": "5:cpu:/a\n4:memory:/docker/abc\n0::/\n"}
@@ -225,6 +228,30 @@ def test_without_ipv4_the_default_route_of_ipv6_counts(tmp_path: Path) -> None:
 def test_a_jetson_has_an_accelerator(tmp_path: Path) -> None:
     assert accelerator(tmp_path) is None
     assert accelerator(tree(tmp_path, {"dev/nvhost-gpu": ""})) == "cuda"
+
+
+def test_a_jetsons_graphics_processor_counts_for_heat_and_its_currents_for_throttling(
+    tmp_path: Path,
+) -> None:
+    thermal, hwmon = "sys/class/thermal/thermal_zone", "sys/class/hwmon/hwmon2/oc"
+    jetson = {
+        f"{thermal}0/type": "cpu-thermal\n",
+        f"{thermal}0/temp": "51000\n",
+        f"{thermal}1/type": "gpu-thermal\n",
+        f"{thermal}1/temp": "83500\n",
+        # A processor that is off does not say how warm it is.
+        f"{thermal}2/type": "cv0-thermal\n",
+        f"{hwmon}1_event_cnt": "0\n",
+        f"{hwmon}3_event_cnt": "0\n",
+    }
+    root = tree(tmp_path, jetson)
+    assert hottest(zones(root)) == 83.5
+    assert throttle_flags(root) == ()
+    assert throttle_flags(tree(tmp_path, jetson, {f"{hwmon}3_event_cnt": "4\n"})) == (
+        "over-current-since-boot",
+    )
+    verdict = judge(Rules(max_temperature_c=80), conditions(cores=6, root=root))
+    assert (verdict.eligibility, verdict.detail) == (Eligibility.PAUSE, "84 °C, at most 80 °C")
 
 
 def test_the_disk_of_a_missing_folder_is_found(tmp_path: Path) -> None:
