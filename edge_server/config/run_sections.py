@@ -88,6 +88,7 @@ class FederationSettings(Settings):
     by_class: bool = True
     """Whether devices that only measure also count, for each class, the examples that they hold out and those
     that the model recognises. With secure aggregation, or privacy without `release-metrics`, they do not.
+    Of detection all devices count, of which the mAP of all pictures is made.
     """
     statistics: bool = False
     """Devices neither train nor measure the model: they send counts, sums and histograms of their data

@@ -121,7 +121,13 @@ TASKS: Registry[LearningTask] = Registry(
                 labels="boxes",
                 loss="detection",
                 metrics=(
-                    Metric("map50", detection.map50),
+                    Metric(
+                        "map50",
+                        detection.map50,
+                        counts=detection.score_counts,
+                        of_counts=detection.map50_of_counts,
+                        width=detection.COUNTED,
+                    ),
                     Metric("map", detection.mean_precision),
                 ),
                 errors=detection.picture_errors,

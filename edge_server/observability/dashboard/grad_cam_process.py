@@ -49,7 +49,7 @@ def grad_cam_value(run: Path, tier: int, count: int) -> dict[str, Any]:
     if version is None:
         raise ConfigError("there is no model yet")
     if data.labels.ndim > 1:
-        raise ConfigError("Grad-CAM shows what decides for a class, and this model has no classes")
+        raise ConfigError("Grad-CAM shows what decides for a picture's class, and this model gives none")
     data = _in_the_models_classes(data, version)
     chosen = data.subset(one_of_each_class(data, count))
     module = tier_model(config, data, version, tier)

@@ -123,7 +123,8 @@ def _takes(model: Mapping[str, Any]) -> str:
     if not shape:
         return ""
     task, outputs = learning_task(model.get("task", "classification")), model.get("num_classes")
-    gives = f"tells {outputs} classes apart" if task.exclusive else f"gives {outputs} numbers"
+    answers = {"classes": f"tells {outputs} classes apart", "boxes": f"finds objects of {outputs} classes"}
+    gives = answers.get(task.labels, f"gives {outputs} numbers")
     return f" It takes inputs of {shape} and {gives}: {task.summary}."
 
 

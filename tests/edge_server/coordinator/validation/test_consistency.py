@@ -5,7 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from edge_client.data.tasks.detection import COUNTED
 from edge_server.coordinator.validation.consistency import (
+    MAX_OBJECTS,
     cap_birth_claims,
     check_group_values,
     check_training,
@@ -144,6 +146,7 @@ def test_free_memory_is_capped_at_the_total_memory():
 
 
 MULTI_LABEL = ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=3, task="multi-label")
+BOXES = ModelSpec(name="detector:mlp", input_shape=(3, 32, 32), num_classes=3, task="detection")
 MEASURE = TrainingPlan(batch_size=16, local_epochs=0)
 
 
@@ -162,6 +165,10 @@ MEASURE = TrainingPlan(batch_size=16, local_epochs=0)
         # An example may have several labels, or none.
         (((10, 5), (9, 0), (0, 0)), {"model": MULTI_LABEL}, False),
         (((11, 5), (9, 0), (0, 0)), {"model": MULTI_LABEL}, True),
+        # A picture may have several boxes of one class.
+        (((90, 5), (9, 0), (0, 0)), {"model": BOXES}, False),
+        (((90, 91), (9, 0), (0, 0)), {"model": BOXES}, True),
+        (((10 * MAX_OBJECTS + 1, 5), (9, 0), (0, 0)), {"model": BOXES}, True),
     ],
 )
 def test_counts_by_class_fit_the_examples_held_out(by_class, asked, refused):
@@ -169,6 +176,27 @@ def test_counts_by_class_fit_the_examples_held_out(by_class, asked, refused):
     assert (
         refuses(check_training, claimed, task(**{"training": MEASURE, "by_class": True, **asked})) is refused
     )
+
+
+ROW = (3, *[1] * (COUNTED - 1))
+
+
+@pytest.mark.parametrize(
+    ("counts", "asked", "refused"),
+    [
+        ((ROW,) * 3, {}, False),
+        ((), {}, False),
+        ((ROW,) * 3, {"by_class": False}, True),
+        ((ROW,) * 3, {"model": MULTI_LABEL}, True),
+        ((ROW,) * 2, {}, True),
+        ((ROW, ROW, ROW[:-1]), {}, True),
+        ((ROW, ROW, (10 * MAX_OBJECTS + 1, *ROW[1:])), {}, True),
+    ],
+)
+def test_counts_of_a_figure_are_those_that_its_task_has(counts, asked, refused):
+    claimed = claiming(examples=40, epochs=0, steps=0, measured_on=10, counts=counts)
+    given = {"training": MEASURE, "by_class": True, "model": BOXES, **asked}
+    assert refuses(check_training, claimed, task(**given)) is refused
 
 
 @pytest.mark.parametrize("by_class", [[[1, -1]], [[1.5, 1]], [[1]], [[1, 1, 1]], [[1, 1]] * 101, [["x", 1]]])
