@@ -24,6 +24,7 @@ from edge_client.data.arrays import (
 from edge_client.data.class_folders import MAX_BROKEN, counts_in_words, files_below, parts_of, read_each
 from edge_client.data.classes import shorten_names
 from edge_client.data.dataset import LabelledData, Labels, Pixels
+from edge_client.data.pictures.box_pictures import READERS, read_boxes
 from edge_client.data.pictures.folders import picture_options
 from edge_client.data.pictures.picture_files import CLEAR, endings_read, name_of, read_picture
 from edge_client.data.pictures.scale import scale_in_words
@@ -117,9 +118,11 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
         raise ConfigError(
             f"infer: {given} is code", remedy="save what it returns with numpy.savez, and name that file"
         )
-    if kind in (*TABLES, "wav"):
+    if kind in (*TABLES, *READERS, "wav"):
         place, options = source_options.place_and_options(argument)
         file_kinds.check_kind(kind, place)
+        if kind in READERS:
+            return _make_examples(given, read_boxes(kind, place, options, split="test")[0], model, known=True)
         if kind == "wav":
             return _make_examples(given, _recordings(place, options, model), model, known=True)
         data, _ = read_source(kind, place, options, split="test")
@@ -225,7 +228,8 @@ def _make_examples(given: Path, data: LabelledData, model: LoadedModel, *, known
     """The examples of a source; without `known` labels nothing is measured."""
     if known:
         data = in_task(data, model.task.name, model.preprocessing.class_names)
-    examples = _number_examples(given, model.fit(data).images, data.labels if known else None)
+    fitted = model.fit(data)
+    examples = _number_examples(given, fitted.images, fitted.labels if known else None)
     waiting = f"{given}: what is half written is left out, such as a last line without a line end"
     return examples if data.settles_at is None else replace(examples, notes=(waiting,))
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from edge_client.data.dataset import LabelledData, Labels, Pixels, make_labelled_data, sample
 from edge_client.data.local import LocalData
+from edge_client.data.tasks.detection import renumber
 from edge_client.data.tasks.labels import in_task
 from edge_client.data.tasks.learning_task import Answers, LearningTask
 from edge_client.inference.benchmark import medians_ms
@@ -55,6 +56,7 @@ def write_examples(path: Path, data: LocalData, most: int) -> int:
             labels=chosen.numbers,
             class_names=np.array(chosen.class_names if chosen.named else (), np.str_),
             resizable=chosen.resizable,
+            sizes=np.zeros(0, np.int64) if chosen.sizes is None else chosen.sizes,
             preprocessing=chosen.preprocessing.model_dump_json(),
             calibration=calibration.images,
         )
@@ -67,7 +69,8 @@ def read_examples(path: Path) -> tuple[LabelledData, Pixels]:
         names = [str(name) for name in file["class_names"]]
         about = Preprocessing.model_validate_json(str(file["preprocessing"]))
         examples = make_labelled_data(file["images"], file["labels"], class_names=names, preprocessing=about)
-        return replace(examples, resizable=bool(file["resizable"])), file["calibration"]
+        sizes = file["sizes"] if len(file["sizes"]) else None
+        return replace(examples, resizable=bool(file["resizable"]), sizes=sizes), file["calibration"]
 
 
 def _sample(data: LabelledData, most: int) -> LabelledData:
@@ -115,7 +118,7 @@ def write_best_variant(
         shutil.copyfile(path, made)
         known = known_to(model, examples)
         unlabelled = np.zeros((len(calibration), *known.labels.shape[1:]), known.labels.dtype)
-        unknown = replace(known, images=calibration, labels=unlabelled)
+        unknown = replace(known, images=calibration, labels=unlabelled, sizes=None)
         held_out, seen = (
             replace(model.fit(part), preprocessing=model.preprocessing) for part in (known, unknown)
         )
@@ -145,20 +148,19 @@ def compare_models(path: Path, running: LoadedModel | None, examples: LabelledDa
     except ConfigError as error:
         return {"objection": [Cause.DAMAGED, str(error)]}
     try:
-        labels = known_to(candidate, examples).labels
-        images = candidate.fit(examples).images
-        new = candidate.answers(images, labels)
+        known = candidate.fit(known_to(candidate, examples))
+        new = candidate.answers(known.images, known.labels)
     except ConfigError as error:
         return {"objection": [Cause.INCOMPATIBLE, str(error)]}
     if not np.isfinite(new.outputs).all():
         return {"objection": [Cause.DAMAGED, "its outputs are not finite"]}
     task = candidate.task
     if running is None or running.task is not task:
-        (ms,) = in_turns([candidate], [images])
+        (ms,) = in_turns([candidate], [known.images])
         return {"candidate": _measure_answers(task, new, ms)}
-    same = running.fit(examples).images
-    old = running.answers(same, labels_in_use(running, examples))
-    old_ms, new_ms = in_turns([running, candidate], [same, images])
+    same = running.fit(examples)
+    old = running.answers(same.images, labels_in_use(running, same))
+    old_ms, new_ms = in_turns([running, candidate], [same.images, known.images])
     before, after = task.errors(old), task.errors(new)
     return {
         "running": _measure_answers(task, old, old_ms),
@@ -174,12 +176,14 @@ def known_to(model: LoadedModel, examples: LabelledData) -> LabelledData:
 
 
 def labels_in_use(model: LoadedModel, examples: LabelledData) -> Labels:
-    """The labels for the model in use; -1, which is always wrong, for classes that it lacks."""
+    """The labels for the model in use; a number that it never says for classes that it lacks."""
     names = model.preprocessing.class_names
-    if model.task.labels != "classes" or not names or not examples.named:
+    if model.task.labels not in ("classes", "boxes") or not names or not examples.named:
         return known_to(model, examples).labels
-    numbers = [names.index(name) if name in names else -1 for name in examples.class_names]
-    return np.array(numbers, np.int64)[examples.labels]
+    lacking = len(names) if examples.has_boxes else -1
+    places = [names.index(name) if name in names else lacking for name in examples.class_names]
+    numbers = np.array(places, np.int64)
+    return renumber(examples.labels, numbers) if examples.has_boxes else numbers[examples.labels]
 
 
 def in_turns(

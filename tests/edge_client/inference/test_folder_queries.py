@@ -10,6 +10,8 @@ from PIL import Image
 from edge_client.cli.main import main
 from edge_client.inference.onnx_model import load_model
 from edge_client.inference.queries import read_input
+from schemas.values import Resizing
+from tests.edge_client.data.pictures.box_samples import BOXES, source_of, write_pictures
 from tests.edge_client.inference.test_onnx_model import write_model
 from tests.edge_client.inference.test_recordings import LENGTH, RATE, make_model, write_any
 
@@ -40,3 +42,24 @@ def test_recordings_of_an_unknown_class_are_named_too(tmp_path: Path) -> None:
     assert named.labels is None
     (note,) = named.notes
     assert "'fox' is not a class of model.onnx" in note
+
+
+@pytest.mark.parametrize("kind", ["yolo", "voc", "coco"])
+def test_boxes_of_a_source_are_in_pixels_of_the_model(kind: str, tmp_path: Path) -> None:
+    """Pictures of 60x40 are magnified by 64 / 60."""
+    shape = (3, 64, 64)
+    metadata = {
+        "input.shape": json.dumps(shape),
+        "class_names": '["dog", "cat"]',
+        "task": "detection",
+        "preprocessing": json.dumps({"resizing": Resizing(letterbox=True).model_dump(mode="json")}),
+    }
+    model = load_model(write_model(tmp_path / "model.onnx", shape=shape, metadata=metadata))
+    write_pictures(kind, tmp_path / "photos")
+    found = read_input(Path(f"{kind}:{source_of(kind, tmp_path / 'photos')}"), model)
+    assert found.images.shape == (3, *shape)
+    assert not found.images[:, :, 44:].any()
+    assert found.labels is not None
+    for number, *corners in BOXES["a"]:
+        own = found.labels[0][found.labels[0, :, 0] == 1 - number][0]
+        np.testing.assert_allclose(own[1:], np.multiply(corners, 64 / 60), atol=0.01)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
+from torch import nn
 
 from edge_client.agent.rollout.comparison_process import (
     compare_models,
@@ -19,8 +21,10 @@ from edge_client.agent.rollout.trial import ComparisonRunner, ModelPair, judge_c
 from edge_client.data.dataset import make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
+from edge_client.inference.export.onnx import export_onnx
 from schemas.messages.rollout import Cause, TrialTerms
 from schemas.tensors.chunks import digest_of
+from schemas.values import Preprocessing, Resizing
 from tests.edge_server.releases.rollout.sample_versions import classifier, fitted
 
 
@@ -113,6 +117,33 @@ def test_images_are_resized_to_the_models_input_size(data, good, tmp_path) -> No
     assert comparison.objection is None
     # Resizing blurs the images; chance level is a tenth.
     assert comparison.running.accuracy == comparison.candidate.accuracy > 0.5
+
+
+def says_box(path: Path, corners: tuple[float, ...]) -> Path:
+    """A detector of 64x64 pixels that says the same box of its first class of two for every picture."""
+    shape, cells = (1, 64, 64), 84
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64 * 64, 7 * cells))
+    said = torch.full((7, cells), -20.0)
+    said[[0, 6], 0], said[2:6, 0] = 20.0, torch.tensor(corners)
+    nn.init.zeros_(module[1].weight)
+    module[1].bias.data = said.flatten()
+    about = Preprocessing(class_names=("cat", "dog"), resizing=Resizing(letterbox=True))
+    export_onnx(module.eval(), path, input_shape=shape, preprocessing=about, provenance={}, task="detection")
+    return path
+
+
+def test_boxes_are_compared_in_the_models_pixels(tmp_path) -> None:
+    """Pictures of other sizes than the model's, of which one is smaller than its canvas."""
+    labels = np.array([[[0, 16, 16, 48, 48]], [[0, 8, 8, 24, 24]]], np.float32)
+    pictures = make_labelled_data(np.zeros((2, 1, 128, 64), np.uint8), labels, class_names=("cat",))
+    shown = LocalData(*[replace(pictures, sizes=np.array([[128, 64], [64, 64]]))] * 2)
+    right, wrong = (says_box(tmp_path / f"{n}.onnx", (8, 8, n, n)) for n in (24, 12))
+    comparison = ComparisonRunner(lambda: shown, tmp_path / "examples.npz").compare(
+        ModelPair(wrong, right), 60
+    )
+    assert comparison.candidate.metrics["map50"] == pytest.approx(1)
+    assert comparison.running.metrics["map50"] == 0
+    assert (comparison.lost, comparison.won) == (0, 2)
 
 
 def test_a_model_without_a_class_of_the_device_is_refused_with_both_lists(data, good, tmp_path) -> None:
