@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from tests.changes import change_modules
@@ -99,6 +100,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         size = total * (index + 1) // processes - total * index // processes
         part += islice(left, max(0, size - len(part)))
     items[:] = [item for part in parts for item in part] + list(left)
+
+
+WORTH_REPORTING_S = 0.005
+"""Duration below which `--durations` leaves out a phase of a test."""
+
+
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Let a process of pytest-xdist report setup and teardown only if there is something to say.
+
+    A message takes as long as many a test.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return None
+    for report in runtestprotocol(item, nextitem=nextitem, log=False):
+        if report.when == "call" or not report.passed or report.duration >= WORTH_REPORTING_S:
+            item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 MANY_MODULES = 100

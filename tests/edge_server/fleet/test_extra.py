@@ -23,7 +23,7 @@ from edge_server.coordinator.standby.takeover import preload
 preload()
 print("imported")
 """
-RUN = ("simulate", "fedavg", "num-clients=2", "rounds=1", "data.source=digits", "--out")
+RUN = ("simulate", "fedavg", "num-clients=2", "rounds=1", "workers=1", "data.source=digits", "--out")
 
 
 @pytest.mark.parametrize(

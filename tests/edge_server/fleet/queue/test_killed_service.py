@@ -1,10 +1,10 @@
 """A service that is killed at any moment finds its queue again: each job works exactly once."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
+
+from tests.forked import forked_python
 
 MOMENTS = (
     "writing 1",
@@ -23,13 +23,12 @@ DEADLINE_S = 120
 def test_a_kill_at_any_moment_loses_and_repeats_nothing(tmp_path: Path) -> None:
     module = "tests.edge_server.fleet.queue.killed_service"
     done = subprocess.run(
-        [sys.executable, "-m", module, str(tmp_path)],
+        [*forked_python(), "-m", module, str(tmp_path)],
         input="\n".join(MOMENTS),
         stdout=subprocess.PIPE,
         text=True,
         timeout=DEADLINE_S,
         check=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
     )
     found = dict(zip(MOMENTS, map(json.loads, done.stdout.splitlines()), strict=True))
     intact = {

@@ -4,7 +4,6 @@ import io
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from functools import partial
@@ -27,6 +26,7 @@ from tests.edge_server.simulation.experiments.made_up import (
     plan,
     trains,
 )
+from tests.forked import forked_python
 from tests.forked.workers import forked
 from tests.slow import mark_slow
 
@@ -179,7 +179,7 @@ print(len(ended))
 
 def start(out: Path, what: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-c", GROUP, str(out), what],
+        [*forked_python(), "-c", GROUP, str(out), what],
         cwd=Path(__file__).parents[4],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
