@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -115,7 +114,18 @@ class AgentSettings:
         if self.trainer is not None:
             given = self.trainer
             return TaskTrainers(make=lambda _: given)
-        found = self.profile.trains_on
-        kind = None if found is None else found.kind
-        make = partial(choice.make_measured_trainer, threads=self.threads, accelerator=kind, state=self.state)
-        return TaskTrainers(self.profile.trainers, make)
+        return TaskTrainers(self.profile.trainers, self._make_trainer)
+
+    def _make_trainer(self, name: values.TrainerName | None) -> "Trainer":
+        found, places = self.profile.trains_on, None
+        if name == "onnx":
+            from edge_client.inference.providers.steps import StepProviders
+
+            places = StepProviders(self.providers, self.state / "step-providers", self.threads)
+        return choice.make_measured_trainer(
+            name,
+            threads=self.threads,
+            accelerator=None if found is None else found.kind,
+            places=places,
+            state=self.state,
+        )

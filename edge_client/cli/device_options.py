@@ -43,8 +43,9 @@ def _providers(text: str) -> list[str]:
 PROVIDERS = Option(
     "--providers",
     ProviderName,
-    "what runs the model: auto tries onnxruntime's providers against the CPU and takes the fastest that gives"
-    " the same answers; of a list the first that does; the CPU always follows (default: auto)",
+    "what runs models and onnxruntime's training steps: auto tries its providers against the CPU and"
+    " takes the fastest that gives the same answers; of a list the first that does; the CPU always follows"
+    " (default: auto)",
     ["auto"],
     "auto|NAME,...",
     many=True,

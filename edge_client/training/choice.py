@@ -11,6 +11,7 @@ from schemas.errors import ConfigError
 from schemas.values import AcceleratorKind, MeasuredSpeed, TrainerName
 
 if TYPE_CHECKING:
+    from edge_client.training.step_graphs.running.trainer import StepPlaces
     from edge_client.training.trainer import Trainer
 
 Wanted = Literal["auto", "torch", "onnx"]
@@ -91,18 +92,22 @@ def torch_fits(free_memory: int | None, needed: Mapping[TrainerName, int]) -> bo
 
 
 def make_trainer(
-    name: TrainerName | None = None, *, threads: int | None = None, accelerator: AcceleratorKind | None = None
+    name: TrainerName | None = None,
+    *,
+    threads: int | None = None,
+    accelerator: AcceleratorKind | None = None,
+    places: "StepPlaces | None" = None,
 ) -> "Trainer":
     """The trainer of that name, by default torch's where it is installed; imports its libraries.
 
-    torch trains on the `accelerator`, if there is one.
+    torch trains on the `accelerator`, if there is one, and onnxruntime runs steps where `places` says.
     """
     if name is None:
         name = "onnx" if missing("torch") else "torch"
     if name == "onnx":
         from edge_client.training.step_graphs.running.trainer import OnnxTrainer
 
-        return OnnxTrainer(threads=threads)
+        return OnnxTrainer(threads=threads) if places is None else OnnxTrainer(threads=threads, places=places)
     from edge_client.training.torch_trainer import TorchTrainer
     from edge_client.training.training_device import CPU, TrainingDevice
 
@@ -114,11 +119,12 @@ def make_measured_trainer(
     *,
     threads: int | None = None,
     accelerator: AcceleratorKind | None = None,
+    places: "StepPlaces | None" = None,
     state: Path,
 ) -> "Trainer":
     """The trainer; the state folder learns what importing torch takes, for the device's next start."""
     before = None if "torch" in sys.modules else resident_bytes()
-    trainer = make_trainer(name, threads=threads, accelerator=accelerator)
+    trainer = make_trainer(name, threads=threads, accelerator=accelerator, places=places)
     if before is not None and "torch" in sys.modules:
         from edge_client.system.hardware.profile import note_process
 

@@ -257,7 +257,7 @@ def _accelerator(args: argparse.Namespace, trainers: "Sequence[TrainerName]") ->
     if args.flower is None and trainers[0] == "torch":
         return choose_device(args.device)
     if args.device in ("cuda", "mps"):
-        why = "a Flower app chooses for itself" if args.flower else "onnxruntime trains on the processor"
+        why = "a Flower app chooses for itself" if args.flower else "for onnxruntime there is --providers"
         raise ConfigError(why, key=f"--device {args.device}", remedy="leave it out")
     return None
 

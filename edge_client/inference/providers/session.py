@@ -27,18 +27,23 @@ def open_session(data: bytes, *, threads: int | None = None, row: Provider = CPU
 
     Operators that the provider lacks run on those that its row names, and last on the CPU.
     """
-    options = _options(threads)
+    with _as_file(data) as source:
+        return open_on(row, source, _options(threads), threads=threads, engines=engines)
+
+
+def open_on(
+    row: Provider, source: str | bytes, options: Any, *, threads: int | None = None, engines: str = ""
+) -> Any:
+    """As `open_session`, with these options."""
     if row is CPU:
-        with _as_file(data) as source:
-            return onnxruntime.InferenceSession(source, options, providers=[CPU.runtime_name])
+        return onnxruntime.InferenceSession(source, options, providers=[CPU.runtime_name])
     available = onnxruntime.get_available_providers()
     rows = (row, *(PROVIDERS[name] for name in row.before if PROVIDERS[name].runtime_name in available))
     taken = [(each.runtime_name, dict(each.options(threads, engines))) for each in rows]
-    with _as_file(data) as source:
-        # Otherwise onnxruntime opens it on the CPU, prints why, and says nothing to its caller.
-        session = onnxruntime.InferenceSession(
-            source, options, providers=[*taken, CPU.runtime_name], enable_fallback=0
-        )
+    # Otherwise onnxruntime opens it on the CPU, prints why, and says nothing to its caller.
+    session = onnxruntime.InferenceSession(
+        source, options, providers=[*taken, CPU.runtime_name], enable_fallback=0
+    )
     if session.get_providers()[0] != row.runtime_name:
         raise NotTaken(f"onnxruntime cannot start it, and took {session.get_providers()[0]} in its place")
     return session

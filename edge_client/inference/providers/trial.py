@@ -10,10 +10,10 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from edge_client.inference.providers.choice import ProviderChoice, ProviderTrial, choose_provider
 from edge_client.inference.providers.record import SERVED_BATCH, cache_folder, keep_choice, recall_choice
@@ -58,6 +58,7 @@ def _remove_oldest(folder: Path) -> None:
 
 if TYPE_CHECKING:
     from edge_client.data.dataset import LabelledData
+    from schemas.tensors.arrays import Arrays
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +71,12 @@ MAX_EXAMPLES, MAX_BYTES = 64, 32_000_000  # of the held-out examples, which the 
 
 
 class TrialJob(Frozen):
-    """What the process of a trial is told: `examples` is an archive of raw `images` and their `labels`."""
+    """What the process of a trial is told: to try a model, or a training step.
 
+    `examples` is an archive: raw `images` and their `labels`, or a step's arrays.
+    """
+
+    subject: Literal["model", "step"] = "model"
     provider: str
     model: str
     digest: str
@@ -87,11 +92,16 @@ class Use:
     """How a model is run: threads, None for onnxruntime's own number, and examples of a run.
 
     `examples` are held-out examples with labels as the model numbers them; the answers to some are compared.
+    Of a training step they are its arrays and a batch, by name.
     """
 
     threads: int | None = 1
     batch: int = SERVED_BATCH
-    examples: "LabelledData | None" = None
+    examples: "LabelledData | Arrays | None" = None
+
+    @property
+    def subject(self) -> Literal["model", "step"]:
+        return "step" if isinstance(self.examples, Mapping) else "model"
 
 
 def settle_provider(
@@ -146,6 +156,7 @@ def _try_all(
             limit_s = (deadline - time.monotonic()) / (len(rows) - number)
             runtime = wanted.circumstances["onnxruntime"]
             job = TrialJob(
+                subject=use.subject,
                 provider=row.name,
                 model=str(model.resolve()),
                 digest=wanted.digest,
@@ -162,7 +173,7 @@ def _try_all(
 
 
 @contextlib.contextmanager
-def _written(examples: "LabelledData | None") -> Iterator[str | None]:
+def _written(examples: "LabelledData | Arrays | None") -> Iterator[str | None]:
     """The path of an archive with some of the examples while the block lasts; None without any."""
     if examples is None or not len(examples):
         yield None
@@ -170,14 +181,19 @@ def _written(examples: "LabelledData | None") -> Iterator[str | None]:
     # Imported here: a device's start has no use for arrays.
     import numpy as np
 
+    arrays = examples if isinstance(examples, Mapping) else _sample(examples)
+    with tempfile.TemporaryDirectory(prefix="edge-provider-") as folder:
+        path = Path(folder) / "examples.npz"
+        np.savez(path, **dict[str, Any](arrays))
+        yield str(path)
+
+
+def _sample(examples: "LabelledData") -> "Arrays":
     from edge_client.data.dataset import sample
 
     fitting = max(1, MAX_BYTES // max(1, examples.images[:1].nbytes))
     chosen = sample(examples, min(MAX_EXAMPLES, fitting))
-    with tempfile.TemporaryDirectory(prefix="edge-provider-") as folder:
-        path = Path(folder) / "examples.npz"
-        np.savez(path, images=chosen.images, labels=chosen.labels)
-        yield str(path)
+    return {"images": chosen.images, "labels": chosen.labels}
 
 
 def run_trial(job: TrialJob) -> ProviderTrial:

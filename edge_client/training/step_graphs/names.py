@@ -7,6 +7,7 @@ changes, and observations of objectives.
 """
 
 INPUTS, LABELS, LOSS = "inputs", "labels", "loss"
+BATCH = "batch"  # the free first axis of inputs
 GRADIENT = "gradient/"  # prefix of the gradient of a parameter
 NEXT = "next/"  # prefix of the new value of a buffer
 OBSERVED = "observed/"  # prefix of an objective's observation of the batch, a sum over its examples

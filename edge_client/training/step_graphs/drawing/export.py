@@ -58,7 +58,6 @@ class DrawingRefused(EdgeError):
 log = logging.getLogger(__name__)
 
 OPSET = 18
-BATCH = "batch"
 FOLDED = 512
 """Most numbers of a constant that is computed once, fewer than the examples of a traced step: a run computes
 larger ones."""
@@ -144,7 +143,7 @@ def _free(model: ir.Model, examples: int) -> None:
         return False if node.op_type in ("Cos", "Sin") else None
 
     common.InlinePass()(model)
-    transposes.free_axes(model.graph, examples, BATCH)
+    transposes.free_axes(model.graph, examples, names.BATCH)
     optimizer.fold_constants(model, output_size_limit=FOLDED, should_fold=folds)
     common.RemoveUnusedNodesPass()(model)
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)

@@ -25,7 +25,7 @@ from edge_client.models.attributes import attributes_of, differing_places, users
 from edge_client.models.graphs import checks, exporter, filling
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.decompositions import step_decompositions
-from edge_client.training.step_graphs.drawing.export import BATCH, DrawingRefused, export
+from edge_client.training.step_graphs.drawing.export import DrawingRefused, export
 from edge_client.training.step_graphs.drawing.passes import Passes, passes_of
 from edge_client.training.step_graphs.drawing.transposes import fuse_transposes, number_of_examples
 from schemas import strategy, submodel
@@ -114,7 +114,7 @@ def _finish_model(model: onnx.ModelProto, passes: Passes) -> bytes:
     """The model's bytes with its metadata, without the exporter's notes."""
     graph = model.graph
     fuse_transposes(graph)
-    fixed, per_example = working_memory(graph, BATCH)
+    fixed, per_example = working_memory(graph, names.BATCH)
     for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
         del part.metadata_props[:]
         part.doc_string = ""

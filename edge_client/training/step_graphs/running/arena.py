@@ -6,8 +6,10 @@ the whole `cnn-batch` in batches of 32, which take 42 MB at once, take 44 MB in 
 78 MB with a region for each block. What no block has touched of a region takes no memory.
 """
 
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -19,6 +21,8 @@ from edge_client.models.graphs import checks, filling
 from edge_client.models.graphs.filling import open_on_processor
 from edge_client.system.hardware.memory import memory
 from edge_client.training.step_graphs import names
+
+log = logging.getLogger(__name__)
 
 DOUBLING = 0  # onnxruntime's number for an arena of which each region is twice as large as the one before
 MIN_BYTES, PER_WORKING_BYTE, MAX_BYTES = 4 * 1024**2, 1.6, 1024**3
@@ -104,41 +108,104 @@ TYPES: Mapping[str, Any] = {
 }
 
 
+@dataclass(frozen=True, eq=False)
+class StepPlace:
+    """What runs a step graph: its name, how it opens one, and who is told once why it has failed.
+
+    It runs steps of `batch` examples: many compile a graph for one shape. The processor runs all others.
+    """
+
+    name: str = "cpu"
+    open: Callable[[bytes, Any], Any] = open_on_processor
+    on_failure: Callable[[str], None] = lambda _: None
+    batch: int | None = None
+
+
+PROCESSOR = StepPlace()
+
+
 class StepSession:
     """A step graph with its arrays bound: `run` reads `given` and writes `gradients` and the other outputs.
 
     `data` is a checked graph; `given` are contiguous arrays of its inputs but the examples, by name, which
-    the caller may change in place between runs. Raises onnxruntime's errors, which derive from `Exception`.
+    the caller may change in place between runs. Raises onnxruntime's errors, which derive from `Exception`,
+    on the processor; another `place` that fails leaves that run and all others to it.
     """
 
-    def __init__(self, data: bytes, given: Mapping[str, Array], *, threads: int = 0) -> None:
-        self._session = open_on_processor(data, session_options(threads))
-        self._binding = self._session.io_binding()
-        self._names = {value.name for value in self._session.get_inputs()}
-        self._given = given
-        for name in sorted(self._names - {names.INPUTS, names.LABELS}):
-            if not name.startswith(names.DROPOUT):
-                self._bind_input(name, given[name])
-        self._outputs = {value.name: self._bound_output(value) for value in self._session.get_outputs()}
+    def __init__(
+        self,
+        data: bytes,
+        given: Mapping[str, Array],
+        *,
+        threads: int = 0,
+        place: StepPlace = PROCESSOR,
+    ) -> None:
+        self._data, self._threads, self.place = data, threads, place
+        self._given, self._outputs = given, dict[str, Array]()
+        self._bound = dict[StepPlace, _BoundSession]()
+        try:
+            self._session_in(place)
+        except Exception as error:
+            self._leave_to_processor(error)
+            self._session_in(PROCESSOR)
         self.gradients = self._outputs_of(names.GRADIENT)
         self.buffers = self._outputs_of(names.NEXT)
         self.observed = self._outputs_of(names.OBSERVED)
 
     def run(self, batch: Mapping[str, Array]) -> float:
         """Run on a batch of `inputs`, `labels` and masks, contiguous arrays; returns its mean loss, or 0."""
-        for name, array in batch.items():
-            if name in self._names:
-                self._bind_input(name, array)
-        self._session.run_with_iobinding(self._binding)
+        fits = self.place.batch in (None, len(batch[names.INPUTS]))
+        session = self._session_in(self.place if fits else PROCESSOR)
+        try:
+            session.run(batch)
+        except Exception as error:
+            if not fits:
+                raise
+            self._leave_to_processor(error)
+            self._session_in(PROCESSOR).run(batch)
         return float(self._outputs[names.LOSS]) if names.LOSS in self._outputs else 0.0
 
     def _outputs_of(self, prefix: str) -> dict[str, Array]:
         return {n.removeprefix(prefix): array for n, array in self._outputs.items() if n.startswith(prefix)}
 
-    def _bind_input(self, name: str, array: Array) -> None:
-        self._binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+    def _session_in(self, place: StepPlace) -> "_BoundSession":
+        """The graph's session there, opened when it is first needed."""
+        if place not in self._bound:
+            options = session_options(self._threads)
+            if place.batch is not None:
+                options.add_free_dimension_override_by_name(names.BATCH, place.batch)
+            self._bound[place] = _BoundSession(place.open(self._data, options), self._given, self._outputs)
+        return self._bound[place]
 
-    def _bound_output(self, value: Any) -> Array:
-        array = np.zeros(value.shape, TYPES[value.type])
-        self._binding.bind_output(value.name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-        return array
+    def _leave_to_processor(self, error: Exception) -> None:
+        """Give the place up for its error; raises that of the processor."""
+        if self.place is PROCESSOR:
+            raise error
+        reason = " ".join(str(error).split())[:300]
+        log.warning("%s failed, the processor trains from now on: %s", self.place.name, reason)
+        self.place.on_failure(reason)
+        self._bound.pop(self.place, None)
+        self.place = PROCESSOR
+
+
+class _BoundSession:
+    """A session that reads `inputs` and writes `outputs`, in which it puts what is not there yet."""
+
+    def __init__(self, session: Any, inputs: Mapping[str, Array], outputs: dict[str, Array]) -> None:
+        self._session, self._binding = session, session.io_binding()
+        self._names = {value.name for value in session.get_inputs()}
+        self._bind(inputs)
+        for value in session.get_outputs():
+            if value.name not in outputs:
+                outputs[value.name] = np.zeros(value.shape, TYPES[value.type])
+            array = outputs[value.name]
+            self._binding.bind_output(value.name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+
+    def run(self, batch: Mapping[str, Array]) -> None:
+        self._bind(batch)
+        self._session.run_with_iobinding(self._binding)
+
+    def _bind(self, arrays: Mapping[str, Array]) -> None:
+        for name in sorted(self._names & arrays.keys()):
+            array = arrays[name]
+            self._binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)

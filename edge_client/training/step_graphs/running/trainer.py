@@ -21,7 +21,7 @@ from edge_client.training import epochs, feature_sums, results
 from edge_client.training.feature_cache import FeatureCache, features_of_parts, inputs_at
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running import arena, loop, memory
-from edge_client.training.step_graphs.running.arena import StepSession
+from edge_client.training.step_graphs.running.arena import StepPlace, StepSession
 from edge_client.training.step_graphs.running.graph_file import StepGraph, read_step_graph
 from edge_client.training.step_graphs.running.low_rank import LowRank
 from edge_client.training.step_graphs.running.objectives import registry
@@ -36,13 +36,22 @@ from schemas.values import KeptFeatures
 Array = NDArray[Any]
 
 
+StepPlaces = Callable[[Path, Mapping[str, Array], Mapping[str, Array]], StepPlace]
+"""From a step graph's file, its arrays and a batch to what runs it."""
+
+
 class OnnxTrainer(Trainer):
-    """Runs the server's step graphs; `threads` are onnxruntime's, its own choice of a number by default."""
+    """Runs the server's step graphs; `threads` are onnxruntime's, its own choice of a number by default.
+
+    Steps are run where `places` says, by default on the processor, as everything else is.
+    """
 
     name = "onnx"
 
-    def __init__(self, *, threads: int | None = None) -> None:
-        self._threads = threads or 0
+    def __init__(
+        self, *, threads: int | None = None, places: StepPlaces = lambda *_: arena.PROCESSOR
+    ) -> None:
+        self._threads, self._places = threads or 0, places
 
     def check(self, task: TrainTask) -> None:
         """Raise `PeerError` for a task without graphs, or with names that need torch or are unknown."""
@@ -161,9 +170,27 @@ class OnnxTrainer(Trainer):
         objectives = registry.build_graph_objectives(job.plan.objectives)
         for objective in objectives:
             objective.setup(_setting(job, graph, arrays))
-        network = self._network(job, graph, {**arrays, **_attention(graph)}, objectives)
+        place = partial(self._place, job, part)
+        network = self._network(job, graph, {**arrays, **_attention(graph)}, objectives, place)
         training = loop.Training(network, job.data.train, job.plan, objectives, micro_batch=part)
-        return training.run(on_epoch=job.on_epoch, should_stop=job.should_stop, checkpoint=job.checkpoint)
+        result = training.run(on_epoch=job.on_epoch, should_stop=job.should_stop, checkpoint=job.checkpoint)
+        if (trained_on := network.session.place) is arena.PROCESSOR:
+            return result
+        metrics = result.metrics.model_copy(update={"trained_on": trained_on.name})
+        return replace(result, metrics=metrics)
+
+    def _place(
+        self, job: TrainingJob, part: int | None, name: str, graph: StepGraph, given: Mapping[str, Array]
+    ) -> StepPlace:
+        """What runs the job's graph of that name in steps of `part` examples."""
+        count = min(part or job.plan.batch_size, len(job.data.train))
+        if not (count and job.plan.local_epochs):
+            return arena.PROCESSOR
+        examples = job.data.train.subset(range(count))
+        inputs = examples.inputs()
+        masks = {mask: np.ones((count, *shape), np.float32) for mask, (_, shape) in graph.dropouts.items()}
+        batch = {names.INPUTS: inputs, names.LABELS: examples.targets(inputs), **masks}
+        return self._places(job.graphs[name], given, batch)
 
     def _network(
         self,
@@ -171,11 +198,13 @@ class OnnxTrainer(Trainer):
         graph: StepGraph,
         arrays: Mapping[str, Array],
         objectives: Sequence[GraphObjective],
+        place: Callable[[str, StepGraph, Mapping[str, Array]], StepPlace],
     ) -> loop.Network:
         """The task's network in onnxruntime, with the smaller widths that it trains."""
         weights = graph.fitting(arrays)
         further = {name: array for objective in objectives for name, array in objective.inputs().items()}
-        session = self._session(graph, {**weights, **further})
+        given = {**weights, **further}
+        session = self._session(graph, given, place(STEP, graph, given))
         smaller = {}
         for width in (width for objective in objectives for width in objective.widths):
             name = f"{STEP}-{width.number}"
@@ -186,15 +215,15 @@ class OnnxTrainer(Trainer):
             held = {key: index_set for key, index_set in width.index_sets.items() if key in weights}
             taken = {key: index_set.take(weights[key]) for key, index_set in held.items()}
             own = narrow.fitting({key: np.ascontiguousarray(array) for key, array in taken.items()})
-            smaller[width.number] = (self._session(narrow, own), own)
+            smaller[width.number] = (self._session(narrow, own, place(name, narrow, own)), own)
         share = job.task.spec.share(job.channel_map)
         terms = job.task.adapters
         adapters = None if terms is None else LowRank(terms, weights, job.plan.seed)
         return loop.Network(weights, session, smaller, graph.smallest_batch, graph.dropouts, share, adapters)
 
-    def _session(self, graph: StepGraph, given: Mapping[str, Array]) -> StepSession:
+    def _session(self, graph: StepGraph, given: Mapping[str, Array], place: StepPlace) -> StepSession:
         try:
-            return StepSession(graph.data, given, threads=self._threads)
+            return StepSession(graph.data, given, threads=self._threads, place=place)
         except Exception as error:
             # onnxruntime's exceptions share no base class but Exception.
             raise GraphRefused(f"onnxruntime cannot load it: {str(error)[:200]}") from error
