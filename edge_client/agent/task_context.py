@@ -53,8 +53,8 @@ class TaskContext:
     def check_model(self, name: str) -> None:
         """Raise `PeerError` for a model whose code the owner has not allowed to import."""
         trunk = registry.trunk_of(name)
-        allowed = trunk in {*registry.MODELS, *self.model_code} or registry.is_library_network(trunk)
-        if not allowed:
+        known = {name, trunk} & {*registry.MODELS, *self.model_code}
+        if not known and not registry.is_library_network(trunk):
             raise errors.PeerError(
                 f"model '{name}' is not one that this device may import: start it with --model-code {trunk}",
                 reason=errors.Reason.INCOMPATIBLE,

@@ -35,7 +35,7 @@ class LabelledData:
     each is its own. A `question` is what a network has to say of examples [A, B] that may be pictures or
     signals; `unscaled` are whole numbers that would be scaled if they were pictures. `unlabelled` rows state
     no labels, and have zeros. `sizes` [N, 2] are the heights and widths of pictures that were brought to one
-    size.
+    size; `pictures` is their shape where images are features of them.
     """
 
     images: Pixels
@@ -52,6 +52,7 @@ class LabelledData:
     unscaled: bool = False
     unlabelled: bool = False
     sizes: NDArray[np.int64] | None = None
+    pictures: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         count, shape = len(self.images), self.labels.shape
@@ -119,6 +120,9 @@ class LabelledData:
 
     def targets(self, inputs: Inputs) -> Labels:
         """What the loss compares a network's outputs with: the labels, or the inputs themselves."""
+        if self.has_boxes:
+            # Boxes are assigned by the shape of pictures, which features of them do not have.
+            inputs = np.broadcast_to(np.float32(0), (len(self), *(self.pictures or self.input_shape)))
         targets = self.learning_task.targets(inputs, self.labels)
         return (
             scale_labels(targets, self.preprocessing) if self.learning_task.labels == "numbers" else targets

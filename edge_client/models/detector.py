@@ -42,7 +42,11 @@ class Detector(nn.Module):
         super().__init__()
         sides = image_shape(input_shape, least=2 * STRIDES[-1])[1:]
         if any(side % STRIDES[-1] for side in sides):
-            raise ConfigError(f"a detector takes pictures whose sides are multiples of {STRIDES[-1]}")
+            wider = [-(-side // STRIDES[-1]) * STRIDES[-1] for side in sides]
+            raise ConfigError(
+                f"a detector takes pictures whose sides are multiples of {STRIDES[-1]}",
+                remedy=f"set [data] resize = {wider}",
+            )
         graph, features = _find_features(trunk, input_shape)
         self.trunk = _end_with(trunk, graph, [*features.values()])
         self.neck = Neck({stride: node.meta["shape"][1] for stride, node in features.items()})

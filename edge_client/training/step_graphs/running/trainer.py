@@ -257,7 +257,7 @@ def _prepare_step(job: TrainingJob, graph: StepGraph, arrays: Mapping[str, Array
 def _of_features(data: LabelledData, rows: Array) -> LabelledData:
     """The examples with features in place of their pixels."""
     plain = data.preprocessing.model_copy(update={"scale": 1.0, "mean": (0.0,), "std": (1.0,)})
-    return replace(data, images=rows, preprocessing=plain)
+    return replace(data, images=rows, pictures=data.input_shape, preprocessing=plain)
 
 
 def frozen_batch(input_shape: tuple[int, ...]) -> int:
