@@ -1,6 +1,7 @@
 """Selectors such as `site=barn,role in (camera,scale)`, which choose devices by their labels.
 
-The syntax is that of Kubernetes label selectors; a comma means "and". The types of labels in messages are in
+The syntax is that of Kubernetes label selectors; a comma means "and". The keys `device`, `federation` and
+`site` need no label; a label `site` replaces the built-in one. The types of labels in messages are in
 `base`; this module imports no pydantic, so that commands start quickly.
 """
 
@@ -15,12 +16,6 @@ KEY_PATTERN = r"^[a-z][a-z0-9-]{0,31}$"
 VALUE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 MAX_LABELS = 16
 _KEY, _VALUE = re.compile(KEY_PATTERN), re.compile(VALUE_PATTERN)
-
-BUILT_IN = (
-    "device",
-    "federation",
-    "site",
-)  # keys that need no label; a label `site` replaces the built-in one
 
 Operator = Literal["in", "notin", "exists", "absent"]
 

@@ -35,7 +35,7 @@ class Runtime:
     """One runtime: `load(file)` gives what runs the file that `convert(model, shape, file)` has written.
 
     Without `convert` it reads the ONNX file itself. `suffix` is that of the file; `module` is imported,
-    `packages` are what pip installs for it. `surprise` is what a user has to set, or to know.
+    `packages` are what pip installs for it.
     """
 
     title: str
@@ -45,7 +45,6 @@ class Runtime:
     load: Callable[[Path], Run]
     convert: Callable[[Path, Shape, Path], None] | None = None
     reads_int8: bool = False
-    surprise: str = ""
 
     def check_installed(self) -> None:
         """Raise `ConfigError` with the command that installs it."""
@@ -65,19 +64,16 @@ def find_runtime(name: str) -> Runtime:
 
 
 @contextlib.contextmanager
-def run_elsewhere(name: str, model: Path, shape: Shape) -> Iterator[Run]:
+def run_elsewhere(name: str, model: Path, shape: Shape, folder: Path | None = None) -> Iterator[Run]:
     """What runs the ONNX file `model` for examples of `shape` in the runtime of that name.
 
-    Raises `ConfigError` if the runtime is missing, or cannot read the file.
+    What the runtime takes is written into `folder`, by default one for the time being. Raises `ConfigError`
+    if the runtime is missing, or cannot read the file.
     """
     runtime = find_runtime(name)
-    runtime.check_installed()
-    check_form(runtime, model)
-    with tempfile.TemporaryDirectory(prefix="edge-runtime-") as folder:
-        path = model
-        if runtime.convert is not None:
-            path = Path(folder) / f"model{runtime.suffix}"
-            convert_model(runtime, model, shape, path)
+    with tempfile.TemporaryDirectory(prefix="edge-runtime-") as usual:
+        path = (folder or Path(usual)) / f"{model.stem}{runtime.suffix}"
+        convert_model(runtime, model, shape, path)
         with refused_in_one_line(runtime, model):
             run = runtime.load(path)
         yield run
@@ -125,15 +121,20 @@ class RuntimeSession:
 
 
 @contextlib.contextmanager
-def session_elsewhere(name: str, model: Path, shape: Shape, beside: Any) -> Iterator[RuntimeSession]:
-    """A session of the runtime of that name, compared with onnxruntime's; raises `ConfigError`."""
-    with run_elsewhere(name, model, shape) as run:
+def session_elsewhere(
+    name: str, model: Path, shape: Shape, beside: Any, folder: Path | None = None
+) -> Iterator[RuntimeSession]:
+    """A session of the runtime of that name, compared with onnxruntime's: see `run_elsewhere`."""
+    with run_elsewhere(name, model, shape, folder) as run:
         yield RuntimeSession(RUNTIMES[name], run, beside, model)
 
 
-def compare_elsewhere(name: str, model: Path, inputs: Numbers, beside: Any) -> float:
-    """How far a runtime's answers for inputs [N, ...] are from onnxruntime's, for one and for all."""
-    with session_elsewhere(name, model, inputs.shape[1:], beside) as session:
+def compare_elsewhere(name: str, model: Path, inputs: Numbers, beside: Any, folder: Path) -> float:
+    """How far a runtime's answers for inputs [N, ...] are from onnxruntime's, for one and for all.
+
+    What it takes stays in `folder`.
+    """
+    with session_elsewhere(name, model, inputs.shape[1:], beside, folder) as session:
         for batch in (1, len(inputs)):
             session.run(None, {session.get_inputs()[0].name: inputs[:batch]})
     return session.apart
@@ -169,7 +170,7 @@ def _load_onnxruntime(path: Path) -> Run:
 def _load_openvino(path: Path) -> Run:
     import openvino
 
-    settings = {"INFERENCE_PRECISION_HINT": "f32"}
+    settings = {"INFERENCE_PRECISION_HINT": "f32"}  # unasked it may be bfloat16, 1e-3 off
     compiled = openvino.Core().compile_model(str(path), "CPU", settings)
     return lambda inputs: np.array(compiled([inputs])[0])
 
@@ -216,6 +217,7 @@ def _convert_ncnn(model: Path, shape: Shape, target: Path) -> None:
     sizes = ",".join(map(str, (1, *shape)))
     weights = target.with_suffix(".bin")
     others = [f"{key}={os.devnull}" for key in ("pnnxparam", "pnnxbin", "pnnxpy", "ncnnpy")]
+    # Unless told otherwise it writes weights of 16 bits.
     words = [f"inputshape=[{sizes}]", "fp16=0", f"ncnnparam={target}", f"ncnnbin={weights}", *others]
     with tempfile.TemporaryDirectory(prefix="edge-runtime-") as folder:
         # It leaves files beside the one that it reads.
@@ -302,44 +304,12 @@ RUNTIMES: dict[str, Runtime] = {
     "onnxruntime": Runtime(
         "onnxruntime", ("onnxruntime",), "onnxruntime", ".onnx", _load_onnxruntime, reads_int8=True
     ),
-    "openvino": Runtime(
-        "OpenVINO",
-        ("openvino",),
-        "openvino",
-        ".onnx",
-        _load_openvino,
-        reads_int8=True,
-        surprise="computes in bfloat16 unasked where the processor can (1e-3 off): "
-        "`INFERENCE_PRECISION_HINT` is `f32`",
-    ),
+    "openvino": Runtime("OpenVINO", ("openvino",), "openvino", ".onnx", _load_openvino, reads_int8=True),
     "opencv": Runtime("OpenCV", ("opencv-python-headless",), "cv2", ".onnx", _load_opencv),
-    "mnn": Runtime(
-        "MNN",
-        ("MNN",),
-        "MNN",
-        ".mnn",
-        _load_mnn,
-        _convert_mnn,
-        surprise="`precision` is `high`; the command `mnnconvert` installs a package with the first `pip` "
-        "that it finds and reports the machine and the file to a service, so `_tools.mnnconvert` is called",
-    ),
-    "ncnn": Runtime(
-        "ncnn",
-        ("ncnn", "pnnx"),
-        "ncnn",
-        ".param",
-        _load_ncnn,
-        _convert_ncnn,
-        surprise="`pnnx` writes weights of 16 bits unless told `fp16=0`; a network takes one example",
-    ),
+    "mnn": Runtime("MNN", ("MNN",), "MNN", ".mnn", _load_mnn, _convert_mnn),
+    "ncnn": Runtime("ncnn", ("ncnn", "pnnx"), "ncnn", ".param", _load_ncnn, _convert_ncnn),
     "tvm": Runtime("TVM", ("apache-tvm", "onnx"), "tvm", ".onnx", _load_tvm),
     "litert": Runtime(
-        "LiteRT",
-        ("onnx2tf", "ai-edge-litert"),
-        "ai_edge_litert",
-        ".tflite",
-        _load_litert,
-        _convert_litert,
-        surprise="`onnx2tf` moves channels last unless told `-kat input`",
+        "LiteRT", ("onnx2tf", "ai-edge-litert"), "ai_edge_litert", ".tflite", _load_litert, _convert_litert
     ),
 }

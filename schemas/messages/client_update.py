@@ -26,9 +26,6 @@ class UpdateStage(StrEnum):
     ROLLED_BACK = "rolled-back"
 
 
-FINAL_STAGES = frozenset({UpdateStage.KEPT, UpdateStage.REFUSED, UpdateStage.ROLLED_BACK})
-
-
 class UpdateCause(StrEnum):
     """Why a device refuses a release or goes back to the former one: stable codes."""
 

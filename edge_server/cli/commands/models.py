@@ -1,6 +1,8 @@
 """`edge-server models`: the registry of the runs' final models."""
 
 import argparse
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -185,22 +187,24 @@ def add_run(args: argparse.Namespace) -> int:
 
 
 def export(args: argparse.Namespace) -> int:
-    """Write files for another runtime, and compare its answers with onnxruntime's."""
+    """Write files for another runtime if its answers are onnxruntime's; all of a version, or none."""
     from edge_client.inference import runtimes
     from edge_client.inference.benchmark import make_noise
     from edge_client.inference.onnx_model import load_model
 
     runtime, rows = runtimes.find_runtime(args.runtime), []
-    for path in _exported_files(args):
-        model = load_model(path, threads=1)
-        apart = runtimes.compare_elsewhere(args.runtime, path, make_noise(model, COMPARED), model.session)
-        if not apart <= runtimes.TOLERANCE:
-            limit = f"at most {runtimes.TOLERANCE:g} is allowed"
-            raise EdgeError(f"{path.name}: {runtime.title} and onnxruntime are {apart:.2g} apart, {limit}")
-        args.out.mkdir(parents=True, exist_ok=True)
-        target = args.out / f"{path.stem}{runtime.suffix}"
-        runtimes.convert_model(runtime, path, model.input_shape, target)
-        rows.append((str(target), f"{apart:.1g}"))
+    with tempfile.TemporaryDirectory(prefix="edge-export-") as folder:
+        for path in _exported_files(args):
+            model = load_model(path, threads=1)
+            noise = make_noise(model, COMPARED)
+            apart = runtimes.compare_elsewhere(args.runtime, path, noise, model.session, Path(folder))
+            if not apart <= runtimes.TOLERANCE:
+                limit = f"at most {runtimes.TOLERANCE:g} is allowed"
+                raise EdgeError(
+                    f"{path.name}: {runtime.title} and onnxruntime are {apart:.2g} apart, {limit}"
+                )
+            rows.append((str(args.out / f"{path.stem}{runtime.suffix}"), f"{apart:.1g}"))
+        shutil.copytree(folder, args.out, dirs_exist_ok=True)
     document = {"runtime": args.runtime, "files": [{"file": file, "apart": apart} for file, apart in rows]}
     return print_rows(args, document, ("file", "apart from onnxruntime"), rows)
 

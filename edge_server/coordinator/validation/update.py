@@ -30,18 +30,13 @@ from schemas.tensors.files import FileGroups
 class Examination:
     """The result of examining an update: reason and detail of a refusal, or its groups and magnitudes.
 
-    An `is_opened` update has groups; masked updates and statistics have none that could be compared.
+    Masked updates and statistics have no groups that could be compared.
     """
 
     reason: Reason | None = None
     detail: str = ""
     groups: Groups = field(default_factory=dict)
     sizes: consistency.Magnitudes = field(default_factory=dict)
-
-    @property
-    def is_opened(self) -> bool:
-        """Whether the update's numbers were seen, here or at its site."""
-        return self.reason is None and bool(self.groups)
 
 
 NOT_ITS_BYTES = Examination(Reason.DIGEST_MISMATCH, "the bytes are not those of the digest")
