@@ -15,8 +15,7 @@ from edge_client.training import epochs, step_capture
 from edge_client.training.cohort.stack import Member, Stack, TrainsAlone
 from edge_client.training.cohort.training import Client, CohortTraining, set_up
 from edge_client.training.evaluation import Features, evaluate, loss_of
-from edge_client.training.objectives.base import LocalObjective, TrainingContext
-from edge_client.training.objectives.registry import build_objectives
+from edge_client.training.objectives.base import TrainingContext
 from edge_client.training.results import NOTHING, Evaluation, TrainingResult, TrainingStopped
 from edge_client.training.torch_trainer import EVALUATION_BATCH, ModuleJob, TorchTrainer
 from edge_client.training.trainer import Trained, TrainingJob
@@ -130,12 +129,21 @@ class _Cohort:
     def _context(self, job: ModuleJob, data: LabelledData) -> TrainingContext:
         """As in `edge_client.training.loop`."""
         device = modes.device_of(job.module)
-        inputs = data.inputs() if job.features is None else job.features[0].rows
+        features = job.features[0] if job.features else None
+        inputs = data.inputs() if features is None else features.rows
         targets = torch.from_numpy(data.targets(inputs)).to(device)
         examples = torch.from_numpy(inputs).to(device)
         steps = epochs.count_steps(job.plan, len(targets), smallest=self._smallest)
         return TrainingContext(
-            job.plan, job.received, job.kept, steps, examples, targets, job.task.spec, job.channel_map
+            job.plan,
+            job.received,
+            job.kept,
+            steps,
+            examples,
+            targets,
+            job.task.spec,
+            job.channel_map,
+            None if features is None else features.parts,
         )
 
 
@@ -151,12 +159,6 @@ def _check(job: ModuleJob) -> None:
         raise TrainsAlone("")
     if job.micro_batch is not None:
         raise TrainsAlone("the memory of a board takes parts of batches")
-    if job.parts is not None and any(map(_looks_inside, build_objectives(job.plan.objectives))):
-        raise TrainsAlone("an objective looks inside what follows frozen layers")
-
-
-def _looks_inside(objective: LocalObjective) -> bool:
-    return type(objective).why_before is not LocalObjective.why_before
 
 
 def _evaluate(member: Member, job: ModuleJob) -> Evaluation:

@@ -126,6 +126,20 @@ def test_heads_train_on_features_as_alone(parts: tuple[str, ...]) -> None:
         assert ours.metrics.received_loss == pytest.approx(theirs.metrics.received_loss)
 
 
+@pytest.mark.parametrize("settings", [{}, slow({"momentum": 0.9, "sam_radius": 0.1, "local_epochs": 4})])
+def test_objectives_look_inside_what_follows_features_as_alone(settings: dict[str, Any]) -> None:
+    scored = ("conv2.weight", "conv2.bias", "linear3.weight")
+    behind = ("linear2.weight", "linear2.bias", "linear3.weight")
+    widths: Groups = {"widths": {"0/linear2": np.arange(0, 200, 2, dtype=np.int32)}}
+    for given in (
+        jobs("cnn-batch", plan(ATTENTIVE, **settings), trained=scored),
+        jobs("mlp", plan(NARROW, **settings), trained=behind, received=widths),
+    ):
+        for ours, job in zip(together(given), given, strict=True):
+            check_equal(ours, alone(job))
+            assert ours.metrics.features is not None
+
+
 def test_dropout_draws_what_a_device_draws_alone() -> None:
     head = ("classifier.1.weight", "classifier.1.bias")
     for settings in ({}, {"sam_radius": 0.1, "local_epochs": 3}):
