@@ -26,16 +26,6 @@ is let in. Passwords are read from the terminal, or from standard input; they ar
 Every change is in the audit log (`edge-server audit`).
 """
 ROLES = ("viewer", "operator", "admin")
-
-
-NAME = Option("name", metavar="NAME")
-ROLE = Option("--role", help="(default: %(default)s)", default="viewer", choices=ROLES)
-
-
-NAME = Option("name", metavar="NAME")
-ROLE = Option("--role", help="(default: %(default)s)", default="viewer", choices=ROLES)
-
-
 NAME = Option("name", metavar="NAME")
 ROLE = Option("--role", help="(default: %(default)s)", default="viewer", choices=ROLES)
 
