@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from edge_client.data.tasks.registry import CLASSIFICATION
+from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from schemas.errors import EdgeError
 from schemas.values import Preprocessing
 
@@ -37,15 +37,18 @@ def finish(
     provenance: Mapping[str, str],
     task: str = CLASSIFICATION.name,
 ) -> None:
-    """Give a complete ONNX message the forms that other runtimes read, their scaling, and its metadata.
+    """Give a complete ONNX message the forms that other runtimes read, its scaling, boxes and metadata.
 
     It then takes raw examples: files of other runtimes have no metadata to say how to scale them.
     """
     # Imported here: who only asks for the error needs no onnxruntime.
+    from edge_client.models.graphs.boxes import give_boxes
     from edge_client.models.graphs.portable import make_portable, scale_inside
 
     make_portable(model, input_shape)
     scale_inside(model, len(input_shape), preprocessing.scale, preprocessing.mean, preprocessing.std)
+    if learning_task(task).labels == "boxes":
+        give_boxes(model, input_shape)
     describe(
         model,
         input_shape=input_shape,

@@ -4,6 +4,7 @@ Needs `onnx`: import it late.
 """
 
 import contextlib
+import json
 import logging
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from onnxruntime.quantization.onnx_model import ONNXModel
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
 from edge_client.data.dataset import Inputs
-from edge_client.models.graphs import filling, portable
+from edge_client.models.graphs import boxes, filling, portable
 
 CALIBRATION_EXAMPLES = 128
 CALIBRATION_BATCH = 16  # examples per batch; calibration keeps all activations of a batch in memory
@@ -27,6 +28,7 @@ _PREPARED = {"onnx.quant.pre_process": "onnxruntime.quant"}
 def half(data: bytes, metadata: Mapping[str, str]) -> bytes:
     """The model in `data` with 16-bit floats inside and float32 at both ends; with its metadata."""
     model = onnx.load_from_string(data)
+    has_boxes = boxes.drop_boxes(model)
     scaling = _take_scaling(model.graph)
     converted = ONNXModel(convert_float_to_float16(model, keep_io_types=True))
     if scaling.node:
@@ -36,7 +38,7 @@ def half(data: bytes, metadata: Mapping[str, str]) -> bytes:
         graph.initializer.extend(scaling.initializer)
     # Without sorting, the casts of inputs stand at the end, which only onnxruntime accepts.
     converted.topological_sort()
-    return _written(converted.model, metadata)
+    return _written(converted.model, metadata, has_boxes=has_boxes)
 
 
 def _take_scaling(graph: onnx.GraphProto) -> onnx.GraphProto:
@@ -61,6 +63,7 @@ def quantise_model(data: bytes, inputs: Inputs, metadata: Mapping[str, str]) -> 
     The ranges of activations are measured on `inputs` [N, C, H, W], as the model takes them; with `metadata`.
     """
     model = onnx.load_from_string(data)
+    has_boxes = boxes.drop_boxes(model)
     onnx.helper.set_model_props(model, _PREPARED)
     with tempfile.TemporaryDirectory(prefix="edge-variants-") as folder, _quiet():
         source, target = Path(folder) / "source.onnx", Path(folder) / "target.onnx"
@@ -74,9 +77,13 @@ def quantise_model(data: bytes, inputs: Inputs, metadata: Mapping[str, str]) -> 
             # Unsigned activations are faster on x86, and as fast on Arm.
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
-            nodes_to_exclude=[*before_logarithms(model), *portable.SCALED],
+            nodes_to_exclude=[
+                *before_logarithms(model),
+                *portable.SCALED,
+                *(behind_layers(model) if has_boxes else ()),
+            ],
         )
-        return _written(onnx.load(str(target)), metadata)
+        return _written(onnx.load(str(target)), metadata, has_boxes=has_boxes)
 
 
 def before_logarithms(model: onnx.ModelProto) -> list[str]:
@@ -92,6 +99,18 @@ def before_logarithms(model: onnx.ModelProto) -> list[str]:
     return sorted(names)
 
 
+def behind_layers(model: onnx.ModelProto) -> list[str]:
+    """The names of the nodes behind the last layers: 8 bits do not hold a corner's place in a picture."""
+    layers = ("Conv", "Gemm", "MatMul")
+    names, ahead = list[str](), set[str]()
+    for node in reversed(model.graph.node):
+        if node.op_type in layers or ahead.intersection(node.output):
+            ahead.update(node.input)
+        else:
+            names.append(node.name)
+    return sorted(names)
+
+
 class Batches(CalibrationDataReader):  # type: ignore[misc]
     """Inputs [N, C, H, W] as the quantiser reads them: batch after batch, None at the end."""
 
@@ -103,8 +122,10 @@ class Batches(CalibrationDataReader):  # type: ignore[misc]
         return next(self._batches, None)
 
 
-def _written(model: onnx.ModelProto, metadata: Mapping[str, str]) -> bytes:
-    """The bytes of a model with exactly this metadata."""
+def _written(model: onnx.ModelProto, metadata: Mapping[str, str], *, has_boxes: bool) -> bytes:
+    """The bytes of a model with exactly this metadata, which gives boxes if it is to."""
+    if has_boxes:
+        boxes.give_boxes(model, tuple(json.loads(metadata["input.shape"])))
     del model.metadata_props[:]
     onnx.helper.set_model_props(model, dict(sorted(metadata.items())))
     data: bytes = model.SerializeToString(deterministic=True)

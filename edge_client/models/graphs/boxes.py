@@ -1,0 +1,111 @@
+"""Boxes as further outputs of a detector's model, by ONNX's own operators.
+
+The file still gives `logits` first, by which models are compared. Thresholds are inputs with defaults.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.data.tasks import detection
+from edge_client.models.graphs import checks, filling
+from edge_client.models.graphs.portable import FLOAT32, INT64, INTS
+
+SCORE_THRESHOLD, IOU_THRESHOLD, MAX_BOXES = "score_threshold", "iou_threshold", "max_boxes"
+BOXES, SCORES, CLASSES, PICTURES = "boxes", "scores", "classes", "pictures"
+DECODING = "decoding/"  # prefix of the nodes' names
+DEFAULTS: dict[str, NDArray[Any]] = {
+    SCORE_THRESHOLD: np.array([detection.MIN_SCORE], np.float32),
+    IOU_THRESHOLD: np.array([detection.MAX_OVERLAP], np.float32),
+    MAX_BOXES: np.array([detection.MAX_BOXES], np.int64),  # of a class in a picture
+}
+
+
+def give_boxes(model: Any, input_shape: tuple[int, ...]) -> None:
+    """Let an ONNX message for inputs [N, *input_shape] also give the boxes of all pictures, the best first.
+
+    They are corners x1, y1, x2, y2 [K, 4] in pixels of the input, scores [K], classes [K] and the numbers of
+    their pictures [K]. As `detection.decode` says them, of boxes of one class that overlap the best is kept.
+    """
+    graph = _Decoding(model.graph)
+    rows = graph.add("Reshape", filling.OUTPUT, graph.constant([0, -1, len(detection.cells(input_shape)[1])]))
+    classes, centres = (graph.add("Sigmoid", graph.rows(rows, *part)) for part in ((0, -5), (-1, 2**31)))
+    scores = graph.add("Sqrt", graph.add("Mul", classes, centres))
+    corners = graph.add("Transpose", graph.rows(rows, -5, -1), perm=[0, 2, 1])
+    kept = graph.add("NonMaxSuppression", corners, scores, MAX_BOXES, IOU_THRESHOLD, SCORE_THRESHOLD)
+    unordered = graph.add("GatherND", scores, kept)
+    order = graph.add("TopK", unordered, graph.add("Shape", unordered), outputs=(SCORES, ""))
+    kept = graph.add("Gather", kept, order)
+    places = graph.add("Gather", kept, graph.constant([0, 2]), axis=1)
+    graph.add("GatherND", corners, places, outputs=(BOXES,))
+    for name, column in ((CLASSES, 1), (PICTURES, 0)):
+        taken = graph.add("Gather", kept, graph.constant([column]), axis=1)
+        graph.add("Reshape", taken, graph.constant([-1]), outputs=(name,))
+    for name, numbers in DEFAULTS.items():
+        graph.initialise(name, numbers)
+        _describe(model.graph.input.add(), name, FLOAT32 if numbers.dtype == np.float32 else INT64, 1)
+    for name, kind, shape in (
+        (BOXES, FLOAT32, ("found", 4)), (SCORES, FLOAT32, ("found",)),
+        (CLASSES, INT64, ("found",)), (PICTURES, INT64, ("found",)),
+    ):  # fmt: skip
+        _describe(model.graph.output.add(), name, kind, *shape)
+
+
+def drop_boxes(model: Any) -> bool:
+    """Take out what `give_boxes` has added; returns whether there was anything."""
+    graph = model.graph
+    added = {*DEFAULTS, BOXES, SCORES, CLASSES, PICTURES}
+    had = any(value.name in added for value in graph.output)
+    for part in (graph.node, graph.initializer, graph.input, graph.output):
+        kept = [one for one in part if had and one.name not in added and not one.name.startswith(DECODING)]
+        if had:
+            copies = [type(one).FromString(one.SerializeToString()) for one in kept]
+            del part[:]
+            part.extend(copies)
+    return had
+
+
+class _Decoding:
+    """Adds nodes at the end of a graph, whose values have their names."""
+
+    def __init__(self, proto: Any) -> None:
+        self._proto, self._count = proto, 0
+
+    def add(self, kind: str, *inputs: str, outputs: tuple[str, ...] = (), **options: Any) -> str:
+        """Add a node; returns the name of its last output."""
+        self._count += 1
+        name = f"{DECODING}{self._count}"
+        node = self._proto.node.add(name=name, op_type=kind, input=inputs)
+        node.output.extend([output or name for output in outputs or ("",)])
+        for key, value in options.items():
+            if isinstance(value, list):
+                node.attribute.add(name=key, type=INTS, ints=value)
+            else:
+                node.attribute.add(name=key, type=2, i=value)
+        return str(node.output[-1])
+
+    def rows(self, value: str, start: int, stop: int) -> str:
+        """The rows [N, start:stop, A] of a value [N, C + 5, A]."""
+        return self.add("Slice", value, *(self.constant([number]) for number in (start, stop, 1)))
+
+    def constant(self, numbers: list[int]) -> str:
+        name = f"{DECODING}numbers_{'_'.join(map(str, numbers))}"
+        if all(tensor.name != name for tensor in self._proto.initializer):
+            self.initialise(name, np.array(numbers, np.int64))
+        return name
+
+    def initialise(self, name: str, numbers: NDArray[Any]) -> None:
+        kind = checks.CONSTANT_TYPES[numbers.dtype.name]
+        self._proto.initializer.add(name=name, dims=numbers.shape, data_type=kind, raw_data=numbers.tobytes())
+
+
+def _describe(value: Any, name: str, kind: int, *shape: int | str) -> None:
+    value.name, tensor = name, value.type.tensor_type
+    tensor.elem_type = kind
+    for size in shape:
+        axis = tensor.shape.dim.add()
+        if isinstance(size, str):
+            axis.dim_param = size
+        else:
+            axis.dim_value = size

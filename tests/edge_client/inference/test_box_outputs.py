@@ -1,0 +1,122 @@
+"""Boxes as outputs of an exported detector."""
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+from edge_client.data.tasks import detection
+from edge_client.inference.export.onnx import export_onnx
+from edge_client.inference.onnx_model import load_model
+from edge_client.models.detector import Detector
+from edge_client.training.evaluation import logits
+from schemas.values import Preprocessing
+
+SHAPE, CLASSES = (1, 64, 96), 3
+NAMES = ("cell", "leaf", "stone")
+PICTURES = np.random.default_rng(0).integers(0, 255, (4, *SHAPE)).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def detector() -> nn.Module:
+    """A detector that says many boxes, some of which overlap."""
+    torch.manual_seed(0)
+    made = Detector(nn.Sequential(nn.Conv2d(1, 8, 8, stride=8), nn.ReLU()), SHAPE, CLASSES).eval()
+    with torch.no_grad():
+        made.head.classes.weight.normal_(0, 0.5)
+        made.head.distances.weight.normal_(0, 0.5)
+        made.head.classes.bias.fill_(-1.0)
+    return made
+
+
+@pytest.fixture(scope="module")
+def path(detector: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    written = tmp_path_factory.mktemp("model") / "model.onnx"
+    about = Preprocessing(scale=255.0, class_names=NAMES)
+    export_onnx(
+        detector,
+        written,
+        input_shape=SHAPE,
+        preprocessing=about,
+        provenance={},
+        task="detection",
+        sample=PICTURES,
+    )
+    return written
+
+
+def said(path: Path, **thresholds: np.ndarray) -> list[np.ndarray]:
+    """The boxes of each picture [K, 6] by the file alone: class, corners, score."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = ["boxes", "scores", "classes", "pictures"]
+    given = {"input": PICTURES.astype(np.float32), **thresholds}
+    boxes, scores, classes, pictures = session.run(names, given)
+    assert (np.diff(scores) <= 0).all()
+    rows = np.column_stack([classes, boxes, scores])
+    return [rows[pictures == number] for number in range(len(PICTURES))]
+
+
+def in_order(rows: np.ndarray) -> np.ndarray:
+    return rows[np.lexsort(rows.round(3).T[::-1])]
+
+
+def test_the_file_gives_the_boxes_of_torch(detector: nn.Module, path: Path) -> None:
+    outputs = logits(detector, PICTURES.astype(np.float32) / 255).reshape(len(PICTURES), CLASSES + 5, -1)
+    every = said(path, max_boxes=np.array([1000]))
+    for found, each in zip(every, outputs, strict=True):
+        wanted = detection.decode(each, most=10_000)
+        assert len(wanted) > 20
+        assert (detection.overlaps(wanted[:, 1:5], wanted[:, 1:5]) > 0.5).sum() > len(wanted)
+        assert found.shape == wanted.shape
+        found, wanted = in_order(found), in_order(wanted)
+        assert (found[:, 0] == wanted[:, 0]).all()
+        np.testing.assert_allclose(found[:, 1:5], wanted[:, 1:5], atol=0.5)
+        np.testing.assert_allclose(found[:, 5], wanted[:, 5], atol=1e-4)
+
+
+def test_thresholds_are_inputs(path: Path) -> None:
+    usual = said(path)
+    middle = np.float32(np.median(np.concatenate(usual)[:, 5]))
+    sure = said(path, score_threshold=np.array([middle]))
+    assert 0 < sum(map(len, sure)) < sum(map(len, usual))
+    assert all((rows[:, 5] > middle).all() for rows in sure)
+    apart = said(path, iou_threshold=np.array([0.0], np.float32))
+    assert sum(map(len, apart)) < sum(map(len, usual))
+    few = said(path, max_boxes=np.array([2], np.int64))
+    assert all((np.bincount(rows[:, 0].astype(int)) <= 2).all() for rows in few)
+
+
+@pytest.mark.parametrize("variant", ["fp16", "int8"])
+def test_a_variant_gives_boxes_too(path: Path, variant: str, tmp_path: Path) -> None:
+    from edge_client.inference.quantization.quantize import half, quantise_model
+
+    model = load_model(path)
+    data, noted = path.read_bytes(), dict(model.metadata)
+    made = half(data, noted) if variant == "fp16" else quantise_model(data, model.feed(PICTURES), noted)
+    smaller = tmp_path / "model.onnx"
+    smaller.write_bytes(made)
+    assert len(made) < len(data)
+    found, wanted = (np.concatenate(said(each)) for each in (smaller, path))
+    assert len(found) == pytest.approx(len(wanted), rel=0.1)
+    # The best boxes are the same ones.
+    best = wanted[np.argsort(-wanted[:, 5])][:20]
+    overlaps = detection.overlaps(best[:, 1:5], found[:, 1:5]).max(1)
+    assert overlaps.min() > (0.95 if variant == "fp16" else 0.7)
+    assert load_model(smaller).task.name == "detection"
+
+
+def test_an_answer_names_the_classes_and_corners_of_boxes(path: Path) -> None:
+    model = load_model(path)
+    (first, *_) = model.boxes(model.predict(PICTURES[:1])[0])
+    assert first.name == NAMES[first.index]
+    assert 0.05 < first.score <= 1
+    assert len(first.corners) == 4
+    (row,) = [model.result(answer) for answer in model.predict(PICTURES[:1])]
+    assert row["boxes"][0] == {
+        "index": first.index, "name": first.name, "score": first.score, "corners": first.corners,
+    }  # fmt: skip
