@@ -14,8 +14,10 @@ from edge_client.system.plain_text import print_json, print_table, say
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
+    from edge_client.data.dataset import Inputs
     from edge_client.data.tasks.learning_task import Answers
     from edge_client.inference.onnx_model import LoadedModel
+    from edge_client.inference.queries import NamedExamples
 
 EXAMPLES = """\
 inputs:
@@ -41,6 +43,7 @@ examples:
   edge-client infer tier-1.onnx folder-of-photos
   camera | edge-client infer tier-1.onnx - --format json
   edge-client infer tier-1.onnx photo.png --runtime openvino
+  edge-client infer detector.onnx folder-of-photos --draw found
   edge-client infer tier-1.onnx photo.png --trust signing.pub --exported-by server
 """
 
@@ -70,6 +73,7 @@ OPTIONS = (
         help=f"run there, and say how far its answers are from onnxruntime's: {options.RUNTIMES}",
         metavar="NAME",
     ),
+    options.Option("--draw", Path, "write each picture with its boxes there, as PNG", metavar="FOLDER"),
     options.Option(
         "--exported-by",
         help="with --trust: only an export by `server` itself, or by the device of that name",
@@ -141,12 +145,29 @@ def _answer(args: argparse.Namespace, model: "LoadedModel") -> int:
             known += [model.answers(named.images, named.labels)] if named.labels is not None else []
         for name, row in zip(named.names, predicted, strict=True):
             answers.append({"input": name, **model.result(row, top=args.top)})
+        if args.draw is not None:
+            _draw(args.draw, model, named, predicted)
         for note in named.notes:
             say(f"note: {note}", file=sys.stderr)
     labelled = sum(len(part.labels) for part in known)
     metrics = model.measured_on(known)
     _print(args, model, answers, metrics=metrics, labelled=labelled)
     return 0
+
+
+def _draw(folder: Path, model: "LoadedModel", named: "NamedExamples", answers: "Inputs") -> None:
+    """Write the pictures of an input with their boxes; `ConfigError` for a model that finds none."""
+    from edge_client.inference.drawing import draw_boxes
+
+    if model.task.labels != "boxes":
+        raise ConfigError(
+            f"--draw is for boxes, and {model.path.name} is of the task '{model.task.name}'",
+            remedy="leave --draw out",
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, picture, row in zip(named.names, named.images, answers, strict=True):
+        made = draw_boxes(picture, model.preprocessing.scale, model.boxes(row))
+        (folder / f"{Path(name).stem}.png").write_bytes(made)
 
 
 def _answer_lines(args: argparse.Namespace, model: "LoadedModel") -> int:
@@ -174,10 +195,18 @@ def _as_text(answer: dict[str, Any]) -> str:
 
 def _in_words(result: dict[str, Any]) -> str:
     """`seven 93.1%` of a class, `co2 612.4` of a number."""
+    if "boxes" in result:
+        return "  ".join(map(_box_in_words, result["boxes"])) or "nothing"
     if "outputs" in result:
         text = "  ".join(f"{output['name']} {output['value']:.6g}" for output in result["outputs"])
         return f"{text}  unusual" if result.get("unusual") else text
     return "  ".join(f"{ranked['name']} {ranked['probability']:.1%}" for ranked in result["top"])
+
+
+def _box_in_words(box: Mapping[str, Any]) -> str:
+    """`cell 93.1% at 12,30-60,78`: from the left upper to the right lower corner."""
+    left, top, right, bottom = map(round, box["corners"])
+    return f"{box['name']} {box['score']:.1%} at {left},{top}-{right},{bottom}"
 
 
 def _tell_exporter(model: "LoadedModel") -> None:
@@ -209,7 +238,8 @@ def _print(
         )
         return
     rows = [(answer["input"], _in_words(answer)) for answer in answers]
-    print_table(("input", "class" if model.task.is_ranked else "output"), rows)
+    title = {"classes": "class", "flags": "class", "boxes": "boxes"}.get(model.task.labels, "output")
+    print_table(("input", title), rows)
     if "accuracy" in metrics:
         say(f"accuracy {metrics['accuracy']:.2%} on {labelled} labelled {model.examples}")
     elif metrics:

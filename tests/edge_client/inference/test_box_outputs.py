@@ -1,13 +1,16 @@
-"""Boxes as outputs of an exported detector."""
+"""Boxes as outputs of an exported detector, and drawn."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
+from edge_client.cli.main import main
 from edge_client.data.tasks import detection
 from edge_client.inference.export.onnx import export_onnx
 from edge_client.inference.onnx_model import load_model
@@ -36,15 +39,8 @@ def detector() -> nn.Module:
 def path(detector: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
     written = tmp_path_factory.mktemp("model") / "model.onnx"
     about = Preprocessing(scale=255.0, class_names=NAMES)
-    export_onnx(
-        detector,
-        written,
-        input_shape=SHAPE,
-        preprocessing=about,
-        provenance={},
-        task="detection",
-        sample=PICTURES,
-    )
+    noted = {"preprocessing": about, "provenance": {}, "task": "detection"}
+    export_onnx(detector, written, input_shape=SHAPE, sample=PICTURES, **noted)
     return written
 
 
@@ -120,3 +116,19 @@ def test_an_answer_names_the_classes_and_corners_of_boxes(path: Path) -> None:
     assert row["boxes"][0] == {
         "index": first.index, "name": first.name, "score": first.score, "corners": first.corners,
     }  # fmt: skip
+
+
+def test_infer_prints_boxes_and_draws_them(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, picture in enumerate(PICTURES):
+        Image.fromarray(picture[0]).save(tmp_path / f"photo{number}.png")
+    assert main(["infer", str(path), str(tmp_path), "--draw", str(tmp_path / "found")]) == 0
+    said = r"photo0\.png.* (cell|leaf|stone) \d+\.\d% at -?\d+,-?\d+--?\d+,-?\d+"
+    assert re.search(said, capsys.readouterr().out)
+    drawn = sorted((tmp_path / "found").iterdir())
+    assert [each.name for each in drawn] == [f"photo{number}.png" for number in range(len(PICTURES))]
+    pixels = np.asarray(Image.open(drawn[0]))
+    assert pixels.shape == (64, 96, 3)
+    # The picture was grey, and boxes are in colour.
+    assert (pixels[:, :, 0] != pixels[:, :, 1]).any()
