@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 TRIAL = "edge_client.training.device_trial"
 LIMIT_S = 60.0  # a board imports torch for ten seconds and more, and a card builds kernels at its first step
 SECONDS = 0.5  # for the steps of each device
-MAX_DIFFERENCE = 1e-3  # of gradients, relative to the largest: TF32 alone makes half of it
+MAX_DIFFERENCE = 1e-3  # of gradients, relative to the largest
 REMEDY = "install a torch and a driver that fit it, or train where that is possible: --device auto"
 
 

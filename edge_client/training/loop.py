@@ -22,6 +22,7 @@ from edge_client.training.objectives.base import Batch, Run, TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.optimizers import OPTIMIZERS
 from edge_client.training.switched_steps import SwitchedSteps
+from edge_client.training.training_device import processors_masks
 from schemas.errors import ConfigError
 from schemas.strategy import Adapters, TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -155,7 +156,10 @@ class Training:
         """Seed the random generators inside and restore them after; always close the objectives."""
         with contextlib.ExitStack() as stack:
             # Dropout, new attention modules and a user's network draw from the global generators.
-            stack.enter_context(seed_generators(self._plan.seed, device_of(self.module)))
+            device = device_of(self.module)
+            stack.enter_context(seed_generators(self._plan.seed, device))
+            if device.type != "cpu" and self._recorder is None:
+                stack.enter_context(processors_masks(self.module, self.network))
             stack.enter_context(training_only(self.module, self._trained))
             for objective in self.objectives:
                 stack.callback(objective.close)

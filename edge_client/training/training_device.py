@@ -3,13 +3,16 @@
 Modules are moved there by `TorchTrainer`; the loop, the objectives and the codecs go where the module is.
 """
 
+import contextlib
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
 
 from edge_client.system.hardware.memory import memory
 from edge_client.system.process_memory import give_back
@@ -64,6 +67,26 @@ class TrainingDevice:
 
 
 CPU = TrainingDevice()
+
+
+@contextlib.contextmanager
+def processors_masks(*modules: nn.Module) -> Iterator[None]:
+    """Let layers of dropout take the masks that the processor draws, so that updates are the same."""
+    parts = (part for module in modules for part in module.modules())
+    layers = dict.fromkeys(part for part in parts if type(part) is nn.Dropout)
+    for layer in layers:
+        layer.forward = partial(_drop, layer)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
+
+
+def _drop(layer: nn.Dropout, values: Tensor) -> Tensor:
+    if not layer.training:
+        return values
+    return values * nn.functional.dropout(torch.ones(values.shape), layer.p).to(values.device)
 
 
 def _free_of_board(board: Path) -> int | None:

@@ -189,6 +189,11 @@ def round_record(
             for name, update in sorted(look.counted.items())
             if update.metrics.features is not None
         },
+        trained_on={
+            name: update.metrics.trained_on
+            for name, update in sorted(look.counted.items())
+            if update.metrics.trained_on
+        },
         weights=observed.get("weights", {}),
         attention=observed.get("attention", {}),
         epsilon=observed.get("epsilon"),

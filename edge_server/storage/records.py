@@ -102,7 +102,8 @@ class RoundRecord(Frozen):
     gives one answer for all examples that they hold out, `trained_accuracy` is what each device's model has
     on these, `dead_channels` the devices in whose model most
     channels of a layer are dead, with their share; `features` are what frozen layers computed of each
-    device's examples, and what is kept of it; each of the `warnings` is in one round alone. With
+    device's examples, and what is kept of it, `trained_on` where one with an accelerator has trained, and why
+    there; each of the `warnings` is in one round alone. With
     differential privacy `epsilon` is the total spent so far at `delta`, and `clip` this round's L2 bound. A
     round that has `diverged` made a model with parameters or losses that are not finite. If the round before
     was undone, this one began with the model after round `back_to`, without the devices of `left_out`.
@@ -141,6 +142,7 @@ class RoundRecord(Frozen):
     trained_accuracy: Mapping[str, float] = Field(default_factory=dict, exclude_if=lambda found: not found)
     dead_channels: Mapping[str, float] = Field(default_factory=dict, exclude_if=lambda found: not found)
     features: Mapping[str, KeptFeatures] = Field(default_factory=dict, exclude_if=lambda found: not found)
+    trained_on: Mapping[str, str] = Field(default_factory=dict, exclude_if=lambda found: not found)
     warnings: tuple[RoundWarning, ...] = Field(default=(), exclude_if=lambda found: not found)
     weights: Mapping[str, float] = Field(default_factory=dict)
     attention: Mapping[str, Any] = Field(default_factory=dict)

@@ -1,6 +1,7 @@
 """Training on another device gives the processor's update; what the device cannot do, the processor does."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from edge_client.agent.task_context import TaskContext
 from edge_client.models.build import build_model
@@ -23,6 +25,7 @@ from edge_client.training.torch_trainer import TorchTrainer
 from edge_client.training.trainer import no_memory
 from edge_client.training.training_device import TrainingDevice
 from schemas.messages import Update
+from schemas.strategy import TrainingPlan
 from schemas.tensors.arrays import Groups
 from tests.edge_client.system.hardware.trees import PI, tree
 from tests.edge_client.training.objectives.test_objective_contract import CHANNELS, SPEC, digits, once, plan
@@ -143,6 +146,24 @@ def test_a_whole_task_on_a_device_ends_in_the_processors_update(
     assert torch.are_deterministic_algorithms_enabled()
 
 
+def test_dropout_takes_the_processors_masks() -> None:
+    def refuse(func: Any, args: tuple[Any, ...]) -> None:
+        assert "bernoulli" not in str(func)
+
+    def trained_weights(card: bool) -> dict[str, np.ndarray]:
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 10))
+        with Card(refuse):
+            train(module.to(CARD) if card else module, digits(), TrainingPlan(batch_size=8, local_epochs=2))
+            # The layer is as it was.
+            assert "forward" not in vars(module[1])
+            return arrays_of(module)
+
+    there, here = trained_weights(True), trained_weights(False)
+    for name, array in here.items():
+        np.testing.assert_allclose(there[name], array, rtol=1e-5, atol=1e-6)
+
+
 class Small:
     """A card without the memory for a convolution or a product of more than so many examples."""
 
@@ -238,10 +259,9 @@ def test_the_free_memory_of_a_card_counts_what_torch_keeps_for_reuse(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
 def test_a_card_that_is_gone_leaves_its_task_to_the_processor(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, "fedavg", *PLAIN)
-    name, task = next(iter(bench.tasks(1, 1).items()))
-    update = trained(task, bench.places[name], make_trainer("torch", accelerator="cuda"))
-    assert update.metrics.trained_on == (
-        "cuda failed: Torch not compiled with CUDA enabled: the processor trains"
-    )
-    assert update.metrics.steps > 0
+    bench, trainer = Bench(tmp_path, "fedavg", *PLAIN), make_trainer("torch", accelerator="cuda")
+    bench.places = {name: replace(place, trainer=trainer) for name, place in bench.places.items()}
+    record, updates = bench.round(1)
+    why = "cuda failed: Torch not compiled with CUDA enabled: the processor trains"
+    assert record.trained_on == dict.fromkeys(bench.places, why)
+    assert all(update.metrics.steps > 0 for update in updates.values())
