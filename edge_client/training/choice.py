@@ -109,9 +109,9 @@ def make_trainer(
 
         return OnnxTrainer(threads=threads) if places is None else OnnxTrainer(threads=threads, places=places)
     from edge_client.training.torch_trainer import TorchTrainer
-    from edge_client.training.training_device import CPU, TrainingDevice
+    from edge_client.training.training_device import PROCESSOR, TrainingDevice
 
-    return TorchTrainer(threads=threads, device=TrainingDevice(accelerator) if accelerator else CPU)
+    return TorchTrainer(threads=threads, device=TrainingDevice(accelerator) if accelerator else PROCESSOR)
 
 
 def make_measured_trainer(

@@ -25,7 +25,7 @@ from edge_client.training.evaluation import Features, evaluate, features_of, log
 from edge_client.training.feature_cache import FeatureCache
 from edge_client.training.loop import train
 from edge_client.training.objectives.registry import build_objectives
-from edge_client.training.training_device import CPU, TrainingDevice
+from edge_client.training.training_device import PROCESSOR, TrainingDevice
 from schemas import errors, messages, strategy, values
 from schemas.messages.tasks import FIXED
 from schemas.tensors.arrays import Groups
@@ -45,7 +45,7 @@ class ModuleJob(trainer.TrainingJob):
 
     module: nn.Module
     recorder: step_capture.Recorder | None = None
-    device: TrainingDevice = CPU
+    device: TrainingDevice = PROCESSOR
     most: int | None = None
     note: str = ""
 
@@ -168,10 +168,13 @@ class TorchTrainer(trainer.Trainer):
         sub_models: SubModelCache | None = None,
         recorder: step_capture.Recorder | None = None,
         threads: int | None = None,
-        device: TrainingDevice = CPU,
+        device: TrainingDevice = PROCESSOR,
     ) -> None:
         self._work, self._recorder, self._threads, self._device = work, recorder, threads, device
-        self._sub_models = {CPU: SubModelCache(), device: sub_models or SubModelCache(device=device.name)}
+        self._sub_models = {
+            PROCESSOR: SubModelCache(),
+            device: sub_models or SubModelCache(device=device.name),
+        }
         device.repeat_bits()
 
     def check(self, task: messages.TrainTask) -> None:
@@ -208,7 +211,7 @@ class TorchTrainer(trainer.Trainer):
             self._device.give_back()
             if most is None:
                 break
-        return work(self.with_module(job, note=note, device=CPU))
+        return work(self.with_module(job, note=note, device=PROCESSOR))
 
     def _train(self, own: ModuleJob) -> trainer.Trained:
         before = self._work.evaluate(own)

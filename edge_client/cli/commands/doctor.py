@@ -37,6 +37,7 @@ OPTIONS = (
         "--device-id",
         "--state-dir",
         "--trainer",
+        "--device",
         "--providers",
     ),
     Option("--offline", bool, "skip the broker"),
@@ -90,6 +91,8 @@ def _findings(args: argparse.Namespace) -> "Iterator[Finding]":
     first = first_trainer(args.trainer, free.free, needed)
     yield machine.room(free, first, {**machine.TO_TRAIN, "torch": needed["torch"]})
     yield from trainers(args.trainer, free.free, needed)
+    if first == "torch":
+        yield from machine.training_devices(args.device)
     yield machine.clock(machine.kernel_synchronised)
     if not args.offline:
         yield from check_online(args)

@@ -54,7 +54,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.system.hardware.board import look
     from edge_client.system.hardware.profile import describe_board, keep_speeds, speeds_file, training_on
     from edge_client.system.libraries import is_installed
-    from edge_client.training.device_trial import choose_device
+    from edge_client.training.training_device import choose_device
 
     state = state_folder(args)
     usable_folder(state, option="--state-dir")

@@ -252,7 +252,7 @@ def make_profile(args: argparse.Namespace, state: Path) -> "CapabilityProfile":
 
 def _accelerator(args: argparse.Namespace, trainers: "Sequence[TrainerName]") -> "Accelerator | None":
     """What torch trains on in place of the processor; `ConfigError` for one that is asked for in vain."""
-    from edge_client.training.device_trial import choose_device
+    from edge_client.training.training_device import choose_device
 
     if args.flower is None and trainers[0] == "torch":
         return choose_device(args.device)

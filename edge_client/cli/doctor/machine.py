@@ -15,6 +15,7 @@ from edge_client.inference.providers.record import choice_in_use
 from edge_client.inference.providers.table import ANY_PROVIDER, CPU, PROVIDERS, ProviderSettings
 from edge_client.system.hardware import board, sysfs
 from edge_client.system.hardware.memory import Memory, storage
+from edge_client.training import training_device
 from schemas.errors import ConfigError
 from schemas.values import TrainerName
 
@@ -45,6 +46,18 @@ def providers(
     choice = choice_of(state)
     if choice is not None:
         yield ok("model", f"runs on {choice.provider}: {choice.why}")
+
+
+def training_devices(wanted: str, root: Path = sysfs.ROOT) -> Iterator[Finding]:
+    """A finding for each accelerator that torch might train on, or is to; none on a board without."""
+    check = f"--device {wanted}"
+    for kind, found, text in training_device.try_devices(wanted, root):
+        if found is not None:
+            yield ok(check, f"torch trains on {kind}, {found.name}: {text}")
+        elif wanted == training_device.AUTO:
+            yield warning(check, f"torch trains on the processor: {kind} {text}", training_device.REMEDY)
+        else:
+            yield failure(check, f"torch cannot train there: {text}", training_device.REMEDY)
 
 
 def choice_of(state: Path) -> ProviderChoice | None:

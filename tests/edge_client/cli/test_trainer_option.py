@@ -9,7 +9,7 @@ import pytest
 from edge_client.cli.commands.run import make_profile
 from edge_client.system.hardware.processor import processor
 from edge_client.system.hardware.profile import keep_speeds, speeds_file
-from edge_client.training import device_trial
+from edge_client.training import training_device
 from edge_client.training.choice import CUDA_BYTES
 from schemas.errors import ConfigError
 from schemas.values import Accelerator, MeasuredSpeed
@@ -76,7 +76,7 @@ def test_the_speeds_of_the_device_that_trains_are_announced(
         for trainer, device in (("torch", "cpu"), ("torch", "cuda"), ("onnx", "cpu"))
     )
     keep_speeds(speeds_file(tmp_path), (there, here, other), processor())
-    monkeypatch.setattr(device_trial, "choose_device", lambda wanted: card if wanted == "auto" else None)
+    monkeypatch.setattr(training_device, "choose_device", lambda wanted: card if wanted == "auto" else None)
     announced = make_profile(AUTO, tmp_path)
     assert (announced.trains_on, announced.speeds) == (card, (there, other))
     announced = make_profile(argparse.Namespace(**{**vars(AUTO), "device": "cpu"}), tmp_path)

@@ -7,11 +7,18 @@ from typing import Any
 import pytest
 import torch
 
+from edge_client.cli.doctor.machine import training_devices
 from edge_client.cli.main import main
 from edge_client.system.child_process import NoAnswer
-from edge_client.training import device_trial
-from edge_client.training.device_trial import DeviceTrial, candidates, choose_device, train_block
-from edge_client.training.training_device import CPU, TrainingDevice
+from edge_client.training import training_device
+from edge_client.training.training_device import (
+    PROCESSOR,
+    DeviceTrial,
+    TrainingDevice,
+    candidates,
+    choose_device,
+    train_block,
+)
 from schemas.errors import ConfigError
 from schemas.values import Accelerator
 from tests.edge_client.system.hardware.trees import tree
@@ -24,24 +31,24 @@ no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has
 
 def with_answer(monkeypatch: pytest.MonkeyPatch, **figures: float) -> None:
     trial = DeviceTrial(found=ORIN, **{"difference": 1e-6, "speed_up": 8.0, **figures})
-    monkeypatch.setattr(device_trial, "ask", lambda *_, **__: trial)
+    monkeypatch.setattr(training_device, "ask", lambda *_, **__: trial)
 
 
 @pytest.fixture
 def jetson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The root of a board with a GPU, and a torch that is built for it."""
-    monkeypatch.setattr(device_trial, "has_file", lambda package, name: name == "lib/libtorch_cuda.so")
+    monkeypatch.setattr(training_device, "has_file", lambda package, name: name == "lib/libtorch_cuda.so")
     return tree(tmp_path / "root", JETSON)
 
 
 def test_nothing_is_tried_where_nothing_seems_to_be_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_trial, "ask", pytest.fail)
-    monkeypatch.setattr(device_trial.sys, "platform", "linux")
+    monkeypatch.setattr(training_device, "ask", pytest.fail)
+    monkeypatch.setattr(training_device.sys, "platform", "linux")
     assert choose_device("auto", tree(tmp_path / "none", {})) is None
     # A GPU, and a torch for the processor alone.
-    monkeypatch.setattr(device_trial, "has_file", lambda *_: False)
+    monkeypatch.setattr(training_device, "has_file", lambda *_: False)
     assert choose_device("auto", tree(tmp_path / "jetson", JETSON)) is None
     assert choose_device("cpu") is None
 
@@ -85,14 +92,29 @@ def test_a_driver_that_ends_the_process_leaves_training_to_the_processor(
     def crash(*_: Any, **__: Any) -> DeviceTrial:
         raise NoAnswer("ended its process with signal 11")
 
-    monkeypatch.setattr(device_trial, "ask", crash)
+    monkeypatch.setattr(training_device, "ask", crash)
     assert choose_device("auto", jetson) is None
     assert "torch trains on the processor: cuda ended its process with signal 11" in caplog.text
 
 
+def test_doctor_says_what_torch_trains_on_and_why_not(
+    jetson: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert list(training_devices("auto", tmp_path / "none")) == []
+    with_answer(monkeypatch)
+    (found,) = training_devices("auto", jetson)
+    assert (found.level, found.detail) == ("ok", "torch trains on cuda, Orin: 8.0 x the processor")
+    with_answer(monkeypatch, difference=0.02)
+    (found,) = training_devices("auto", jetson)
+    assert found.level == "warning"
+    assert found.detail.startswith("torch trains on the processor: cuda gives other gradients: 0.02")
+    (found,) = training_devices("cuda", jetson)
+    assert (found.level, found.remedy) == ("failure", training_device.REMEDY)
+
+
 def test_an_apple_chip_is_a_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_trial.sys, "platform", "darwin")
-    monkeypatch.setattr(device_trial.platform, "machine", lambda: "arm64")
+    monkeypatch.setattr(training_device.sys, "platform", "darwin")
+    monkeypatch.setattr(training_device.platform, "machine", lambda: "arm64")
     assert list(candidates(tmp_path)) == ["mps"]
 
 
@@ -109,8 +131,8 @@ def test_a_device_that_is_asked_for_and_not_there_ends_the_start(
 
 
 def test_gradients_on_a_device_are_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_trial, "SECONDS", 0.01)
-    wanted, _ = train_block(CPU)
+    monkeypatch.setattr(training_device, "SECONDS", 0.01)
+    wanted, _ = train_block(PROCESSOR)
     with Card():
         found, steps = train_block(TrainingDevice("card:0"))
     assert float((found - wanted).abs().max() / wanted.abs().max()) < 1e-5

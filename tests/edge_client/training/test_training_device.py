@@ -27,6 +27,7 @@ from edge_client.training.training_device import TrainingDevice
 from schemas.messages import Update
 from schemas.strategy import TrainingPlan
 from schemas.tensors.arrays import Groups
+from schemas.values import Accelerator
 from tests.edge_client.system.hardware.trees import PI, tree
 from tests.edge_client.training.objectives.test_objective_contract import CHANNELS, SPEC, digits, once, plan
 from tests.edge_client.training.stand_in_device import CARD, TORCH_CARD, Card, OnCard, aten
@@ -242,12 +243,14 @@ def test_the_free_memory_of_a_card_counts_what_torch_keeps_for_reuse(
         memory_reserved=lambda: 300,
         memory_allocated=lambda: 100,
         mem_get_info=lambda: (5000, 9000),
-        get_device_properties=lambda _: SimpleNamespace(is_integrated=False),
+        get_device_properties=lambda _: SimpleNamespace(name="L4", total_memory=9000, is_integrated=False),
     )
     monkeypatch.setattr(torch, "cuda", card)
-    assert TrainingDevice("cuda").free_bytes(root) == 5200
+    assert TrainingDevice("cuda").describe(root) == Accelerator(
+        kind="cuda", name="L4", memory_bytes=9000, free_bytes=5200
+    )
     # A Jetson's GPU shares the board's memory, of which the driver takes what can be reclaimed for used.
-    card.get_device_properties = lambda _: SimpleNamespace(is_integrated=True)
+    card.get_device_properties = lambda _: SimpleNamespace(name="", total_memory=0, is_integrated=True)
     board = memory(root).free
     assert board is not None
     assert TrainingDevice("cuda").free_bytes(root) == board + 200
