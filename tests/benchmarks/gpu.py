@@ -5,8 +5,8 @@ epoch of batch 10, the CNN of 1.6 million parameters. The same work is measured 
 device in one run: a plain torch loop, the work of a simulation worker for each client (recorded steps; no
 files and no messages), and pfl-research itself, if `pfl` can be imported. Each cohort ends with the sum of
 its updates on the device. Then devices that train in common steps are compared with one at a time
-(`cohorts.py`). Without CUDA nothing is measured, except in a quick run, which only checks on the
-CPU, at a tiny size, that the benchmark works.
+(`cohorts.py`), and a board's training with that on its processor. Without CUDA nothing is measured, except in
+a quick run, which only checks on the CPU, at a tiny size, that the benchmark works.
 """
 
 import time
@@ -22,6 +22,7 @@ from torch.nn import functional
 from edge_client.data.dataset import LabelledData
 from edge_client.training.loop import train
 from edge_client.training.step_capture import Recorder
+from edge_client.training.training_device import TrainingDevice
 from schemas.strategy import TrainingPlan
 from schemas.values import Preprocessing
 from tests.benchmarks import cohorts
@@ -31,6 +32,8 @@ from tests.benchmarks.options import Options
 AREA = "gpu"
 NAMES = tuple("0123456789")
 RATE, BATCH, IMAGES = 0.1, 10, 50
+BOARDS_IMAGES = 1000  # of a board that trains by itself, in batches of 32
+OVER_PROCESSOR = "times faster than the board's processor"
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +60,8 @@ def figures(options: Options) -> list[Figure]:
     elif torch.cuda.is_available():
         setting = Setting("cuda", 1000, 50, 4, 5)
     else:
-        return [Figure(AREA, name, "1/s", (), reason="torch finds no CUDA device here")]
+        why = "torch finds no CUDA device here"
+        return [Figure(AREA, name, "1/s", (), reason=why), Figure(AREA, OVER_PROCESSOR, "", (), reason=why)]
     clients = examples(setting.clients)
     ours, plain = recorded_updates(setting, clients), plain_updates(setting, clients)
     ours()
@@ -72,8 +76,33 @@ def figures(options: Options) -> list[Figure]:
         Figure(AREA, name, "1/s", rates, detail=f"one process, recorded steps, on {where}"),
         Figure(AREA, "times faster than a plain torch loop", "", ratios, detail="the same work, one process"),
         over_pfl(setting, clients, ours),
+        over_processor(setting),
         *(cohorts.on_a_gpu() if setting.device == "cuda" else ()),
     ]
+
+
+def over_processor(setting: Setting) -> Figure:
+    """A board's training on the device over that on its processor, with all cores."""
+    (data,) = examples(1, IMAGES if setting.device == "cpu" else BOARDS_IMAGES)
+    on_device, on_processor = (_training(data, device) for device in (setting.device, "cpu"))
+    on_device()
+    ratios, taken = paired(setting.pairs, on_device, on_processor)
+    return Figure(AREA, OVER_PROCESSOR, "", ratios, detail="the same CNN, batch 32", raw={"seconds": taken})
+
+
+def _training(data: LabelledData, device: str) -> Callable[[], float]:
+    TrainingDevice(device).repeat_bits()
+    plan = TrainingPlan(learning_rate=RATE, batch_size=32, local_epochs=1)
+
+    def seconds() -> float:
+        module = network().to(device)
+        _wait(device)
+        began = time.perf_counter()
+        train(module, data, plan)
+        _wait(device)
+        return time.perf_counter() - began
+
+    return seconds
 
 
 def over_pfl(setting: Setting, clients: list[LabelledData], ours: Callable[[], float]) -> Figure:
@@ -112,14 +141,14 @@ def network() -> nn.Module:
     )
 
 
-def examples(clients: int) -> list[LabelledData]:
+def examples(clients: int, images: int = IMAGES) -> list[LabelledData]:
     """The examples of each client."""
     rng = np.random.default_rng(0)
     prepared = Preprocessing(scale=255.0, mean=(0.5,) * 3, std=(0.25,) * 3)
     return [
         LabelledData(
-            rng.integers(0, 256, (IMAGES, 3, 32, 32), dtype=np.uint8),
-            rng.integers(0, 10, IMAGES),
+            rng.integers(0, 256, (images, 3, 32, 32), dtype=np.uint8),
+            rng.integers(0, 10, images),
             NAMES,
             prepared,
         )
