@@ -83,6 +83,8 @@ def _simulate(
     coordinator = assemble_simulated(config, folder, resumed, first, resume=resume)
     notify(coordinator.model.notices)
     data = columns.in_columns(data, coordinator.context.columns.columns)
+    # What devices say of their own data is the same before their classes are agreed and after.
+    own = data.subset(())
     if names := coordinator.context.classes.names:
         data = as_the_federation(data, coordinator.context.spec, names)
     with _scratch(out) as scratch:
@@ -91,12 +93,12 @@ def _simulate(
         setup = client_work.WorkSetup(
             shared, scratch / "blobs", out / "clients", config.model.name, device, cohort
         )
-        # The workers have the data; only its shape is needed from here on.
-        data = data.subset(())
+        # The workers have the data.
+        del data
         with contextlib.closing(begin_engine(setup)) as engine:
             around = make_surroundings(config, coordinator, engine, setup, timeline, tally)
             simulation = Simulation(
-                make_edges(config, population, data, around, shared),
+                make_edges(config, population, own, around, shared),
                 around,
                 coordinator,
                 watcher,

@@ -152,6 +152,20 @@ def test_an_interrupted_download_continues(tmp_path: Path, monkeypatch: pytest.M
     assert history(tmp_path / "run")[0]["dropped"] == []
 
 
+def test_a_device_that_returns_after_a_resumption_says_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first round ends at about 0.8 s.
+    _away(monkeypatch, "device-0001", 0.9, 1.0)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    run(whole, "fedavg", *UNLIKE, "local-epochs=5")
+    run(broken, "fedavg", *UNLIKE, "local-epochs=5", watcher=StopAfter(1))
+    run(broken, "fedavg", *UNLIKE, "local-epochs=5", resume=True)
+    first, second = history(whole)
+    assert first["virtual_time_s"] < 0.9 < 1.0 < second["virtual_time_s"]
+    assert history(broken) == [first, second]
+
+
 def _restless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every device online for 3 s and offline for 1 s on average."""
     board = dataclasses.replace(profile("pi-zero-2"), online_s=3.0, offline_s=1.0)
