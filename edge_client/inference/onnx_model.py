@@ -128,15 +128,19 @@ class LoadedModel:
         order = np.argsort(-probabilities, kind="stable")[:top]
         return tuple(Ranked(n, self.class_name(n), float(probabilities[n])) for n in order.tolist())
 
-    def boxes(self, answer: Inputs) -> tuple[Box, ...]:
-        """The boxes of an answer [K, 6] of a detector, best first; rows of no class are left out."""
-        found = answer[answer[:, 0] >= 0].tolist()
-        return tuple(Box(int(n), self.class_name(int(n)), score, (*corners,)) for n, *corners, score in found)
+    def boxes(self, answer: Inputs, zoom: float = 1.0) -> tuple[Box, ...]:
+        """The boxes of an answer [K, 6] of a detector, best first; rows of no class are left out.
 
-    def result(self, answer: Inputs, *, top: int = 1) -> dict[str, Any]:
+        They are in pixels of a picture that was magnified by `zoom` for the model.
+        """
+        found = answer[answer[:, 0] >= 0]
+        rows = zip(found[:, 0].astype(int).tolist(), found[:, 1:5] / zoom, found[:, 5].tolist(), strict=True)
+        return tuple(Box(n, self.class_name(n), score, (*corners.tolist(),)) for n, corners, score in rows)
+
+    def result(self, answer: Inputs, *, top: int = 1, zoom: float = 1.0) -> dict[str, Any]:
         """One answer for programs: the `top` classes, boxes, or outputs by name and if they are unusual."""
         if self.task.labels == "boxes":
-            return {"boxes": [asdict(box) for box in self.boxes(answer)]}
+            return {"boxes": [asdict(box) for box in self.boxes(answer, zoom)]}
         if self.task.is_ranked:
             return {"top": [asdict(entry) for entry in self.rank(answer, top=top)]}
         named = [

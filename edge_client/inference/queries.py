@@ -28,7 +28,7 @@ from edge_client.data.pictures.box_pictures import READERS, read_boxes
 from edge_client.data.pictures.folders import picture_options
 from edge_client.data.pictures.picture_files import CLEAR, endings_read, name_of, read_picture
 from edge_client.data.pictures.scale import scale_in_words
-from edge_client.data.shapes import MODES, SHRUNK_TO, in_words, redrawn, shrunk
+from edge_client.data.shapes import MODES, SHRUNK_TO, in_words, letterbox_scale, redrawn, shrunk
 from edge_client.data.sounds import recordings, sound_files
 from edge_client.data.sounds.recordings import cut
 from edge_client.data.sounds.sound_files import read_sound
@@ -43,10 +43,11 @@ from schemas.values import Preprocessing
 
 @dataclass(frozen=True)
 class ReadImage:
-    """Raw pixels [C, H, W] of a picture file, and notes on what was done with it."""
+    """Raw pixels [C, H, W] of a picture file, notes on what was done with it, and its letterbox's zoom."""
 
     pixels: Pixels
     notes: tuple[str, ...] = ()
+    zoom: float = 1.0
 
 
 def read_image(
@@ -72,7 +73,9 @@ def read_image(
     pixels = redrawn(small, shape, preprocessing.resizing)
     if preprocessing.scale != 255.0:
         pixels = pixels.astype(np.float32) * np.float32(preprocessing.scale / 255.0)
-    return ReadImage(np.ascontiguousarray(pixels), notes)
+    boxed = preprocessing.resizing is not None and preprocessing.resizing.letterbox
+    zoom = letterbox_scale((height, width), shape[1:]) if boxed else 1.0
+    return ReadImage(np.ascontiguousarray(pixels), notes, zoom)
 
 
 def takes_recordings(model: LoadedModel) -> bool:
@@ -101,12 +104,16 @@ def read_recording(source: Path | BinaryIO, model: LoadedModel, *, most: int | N
 
 @dataclass(frozen=True, eq=False)
 class NamedExamples:
-    """Raw examples [N, ...] of one input, a name for each, labels [N] if known, and notes for the user."""
+    """Raw examples [N, ...] of one input, a name for each, labels [N] if known, and notes for the user.
+
+    `zooms` are those of picture files in their letterboxes; of other inputs there are none.
+    """
 
     names: tuple[str, ...]
     images: Pixels
     labels: Labels | None = None
     notes: tuple[str, ...] = ()
+    zooms: tuple[float, ...] = ()
 
 
 def read_input(given: Path, model: LoadedModel) -> NamedExamples:
@@ -166,6 +173,7 @@ def _of_files(
         np.stack([image.pixels for image in read.values]),
         None if labels is None else labels[read.places],
         (*notes, *(f"{place}: {text}" for text in texts)),
+        tuple(image.zoom for image in read.values),
     )
 
 

@@ -93,7 +93,7 @@ class Predictor:
         self.metrics.count_prediction(len(request.images), seconds)
         if self._health is not None:
             self._health.count_answer(seconds)
-        results = [model.loaded.result(row, top=request.top) for row in answers]
+        results = [model.loaded.result(row, top=request.top, zoom=request.zoom) for row in answers]
         document: dict[str, Any] = {"model": _words(model), "results": results}
         if request.id is not None:
             document["id"] = request.id

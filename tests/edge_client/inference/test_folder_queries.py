@@ -8,12 +8,15 @@ import pytest
 from PIL import Image
 
 from edge_client.cli.main import main
-from edge_client.inference.onnx_model import load_model
+from edge_client.inference.onnx_model import LoadedModel, load_model
 from edge_client.inference.queries import read_input
+from edge_client.inference.service.requests import read_request
 from schemas.values import Resizing
 from tests.edge_client.data.pictures.box_samples import BOXES, source_of, write_pictures
 from tests.edge_client.inference.test_onnx_model import write_model
 from tests.edge_client.inference.test_recordings import LENGTH, RATE, make_model, write_any
+
+SHAPE = (3, 64, 64)
 
 
 @pytest.mark.parametrize(("third", "accuracy"), [("dog", True), ("fox", False)])
@@ -44,22 +47,39 @@ def test_recordings_of_an_unknown_class_are_named_too(tmp_path: Path) -> None:
     assert "'fox' is not a class of model.onnx" in note
 
 
-@pytest.mark.parametrize("kind", ["yolo", "voc", "coco"])
-def test_boxes_of_a_source_are_in_pixels_of_the_model(kind: str, tmp_path: Path) -> None:
-    """Pictures of 60x40 are magnified by 64 / 60."""
-    shape = (3, 64, 64)
+def detector(folder: Path) -> LoadedModel:
+    """What takes pictures of 64x64 pixels."""
     metadata = {
-        "input.shape": json.dumps(shape),
+        "input.shape": json.dumps(SHAPE),
         "class_names": '["dog", "cat"]',
         "task": "detection",
         "preprocessing": json.dumps({"resizing": Resizing(letterbox=True).model_dump(mode="json")}),
     }
-    model = load_model(write_model(tmp_path / "model.onnx", shape=shape, metadata=metadata))
+    return load_model(write_model(folder / "model.onnx", shape=SHAPE, metadata=metadata))
+
+
+@pytest.mark.parametrize("kind", ["yolo", "voc", "coco"])
+def test_boxes_of_a_source_are_in_pixels_of_the_model(kind: str, tmp_path: Path) -> None:
+    """Pictures of 60x40 are magnified by 64 / 60."""
     write_pictures(kind, tmp_path / "photos")
-    found = read_input(Path(f"{kind}:{source_of(kind, tmp_path / 'photos')}"), model)
-    assert found.images.shape == (3, *shape)
+    found = read_input(Path(f"{kind}:{source_of(kind, tmp_path / 'photos')}"), detector(tmp_path))
+    assert found.images.shape == (3, *SHAPE)
     assert not found.images[:, :, 44:].any()
     assert found.labels is not None
     for number, *corners in BOXES["a"]:
         own = found.labels[0][found.labels[0, :, 0] == 1 - number][0]
         np.testing.assert_allclose(own[1:], np.multiply(corners, 64 / 60), atol=0.01)
+
+
+def test_answers_of_a_detector_are_in_pixels_of_the_picture(tmp_path: Path) -> None:
+    """A picture of 1600x800, which is shrunk to 640x320 before it is brought to 64x64."""
+    model, photo = detector(tmp_path), tmp_path / "photo.png"
+    Image.fromarray(np.full((800, 1600, 3), 90, np.uint8)).save(photo)
+    (zoom,) = read_input(photo, model).zooms
+    request = read_request(photo.read_bytes(), model)
+    assert zoom == request.zoom == 64 / 1600
+    assert request.images[0, :, :32].min() == 90
+    assert not request.images[0, :, 32:].any()
+    answer = np.array([[1, 2, 4, 8, 16, 0.5], [-1, 0, 0, 0, 0, 0]])
+    (box,) = model.result(answer, zoom=zoom)["boxes"]
+    assert box == {"index": 1, "name": "cat", "score": 0.5, "corners": (50, 100, 200, 400)}
