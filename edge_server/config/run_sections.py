@@ -202,14 +202,17 @@ class FirewallSettings(Settings):
     max_examples_factor: float = Field(default=5.0, ge=1)
     """Largest number of examples that counts for a device, as a multiple of the other devices' median."""
     canary: float | None = Field(default=None, gt=0, lt=1)
-    """Accuracy on the server's test data that a single update, or a site's sum, may cost; off if unset."""
+    """Accuracy, or the task's leading figure, on the server's test data that a single update, or a site's sum,
+    may cost; off if unset.
+    """
     leave_one_out: float = Field(default_factory=_harm_bound, ge=0, lt=1)
     """Harm that a device's updates may add up to on the server's test data, by default 0.35; 0: it is not
     measured. At 0.2 flips of labels are refused sooner, and so are honest devices that have one or two of
     many classes.
 
     An update's harm is by how much the loss is lower without it, as a share of that of a model that knows
-    nothing: the loss with the best biases and scale of the outputs, on pictures also with marks."""
+    nothing: the loss with the best biases and scale of the outputs, on pictures also with marks. Of detection
+    it is not measured: set `canary`."""
     quarantine_after: int = Field(default=3, ge=0, le=1000)
     """Refusals within `quarantine_window` rounds after which a device is excluded; 0 never excludes one."""
     quarantine_window: int = Field(default=10, ge=1, le=10_000)

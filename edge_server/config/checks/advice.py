@@ -5,6 +5,7 @@ Guides: deploy/docs/guides/compare/recipes.md, deploy/docs/guides/boards/trainer
 
 from collections.abc import Iterator, Mapping
 
+from edge_client.data.tasks.registry import learning_task
 from edge_server.config.checks.groups import trainer_advice
 from edge_server.config.config import Config
 from edge_server.strategy.aggregation.combiners import TRIM
@@ -25,9 +26,10 @@ def advice(config: Config) -> Iterator[str]:
             f"advice: SGD learns slowly at {config.training.learning_rate:g}. A learning-rate without an "
             'optimizer is that of SGD: set optimizer = "adam" if you mean Adam'
         )
-    untested = config.data.source is None
-    if config.firewall.robust and (untested or count < 3):
+    untested, boxes = config.data.source is None, learning_task(config.model.task).labels == "boxes"
+    if config.firewall.robust and (untested or boxes or count < 3):
         lacking = "a [data] source to measure updates on" if untested else "three devices to compare"
+        lacking = "another task than detection, for which set [firewall] canary" if boxes else lacking
         yield f"advice: robust = true bounds only the norms of updates here: leave-one-out needs {lacking}"
     trim = combiner.options.get("trim", TRIM)
     if combiner.name == "trimmed-mean" and isinstance(trim, int | float) and trim * count < 1 - 1e-9:

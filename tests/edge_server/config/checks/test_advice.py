@@ -70,3 +70,7 @@ def test_robust_bounds_without_test_data_or_with_two_devices_are_told_to_bound_n
     (line,) = lines('data.source="digits"', "num-clients=2")
     assert line.endswith("leave-one-out needs three devices to compare")
     assert lines('data.source="digits"', "num-clients=3") == []
+    (line,) = lines(
+        'data.source="yolo:photos"', "num-clients=3", "model.task=detection", "model.name=detector:cnn"
+    )
+    assert line.endswith("needs another task than detection, for which set [firewall] canary")
