@@ -202,8 +202,8 @@ class FirewallSettings(Settings):
     max_examples_factor: float = Field(default=5.0, ge=1)
     """Largest number of examples that counts for a device, as a multiple of the other devices' median."""
     canary: float | None = Field(default=None, gt=0, lt=1)
-    """Accuracy, or the task's leading figure, on the server's test data that a single update, or a site's sum,
-    may cost; off if unset.
+    """Accuracy, or the task's leading figure, that a single update, or a site's sum, may cost on the server's
+    test data; off if unset.
     """
     leave_one_out: float = Field(default_factory=_harm_bound, ge=0, lt=1)
     """Harm that a device's updates may add up to on the server's test data, by default 0.35; 0: it is not

@@ -143,8 +143,9 @@ def _answer(args: argparse.Namespace, model: "LoadedModel") -> int:
         with said_in_one_line(model.path):
             predicted = model.predict(named.images)
             known += [model.answers(named.images, named.labels)] if named.labels is not None else []
-        for name, row in zip(named.names, predicted, strict=True):
-            answers.append({"input": name, **model.result(row, top=args.top)})
+        zooms = named.zooms or (1.0,) * len(predicted)
+        for name, row, zoom in zip(named.names, predicted, zooms, strict=True):
+            answers.append({"input": name, **model.result(row, top=args.top, zoom=zoom)})
         if args.draw is not None:
             _draw(args.draw, model, named, predicted)
         for note in named.notes:
