@@ -6,6 +6,7 @@ the first process that it needs.
 
 import atexit
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -54,6 +55,14 @@ def forked_python() -> list[str]:
     """
     start_server()
     return [sys.executable, "-I", "-S", str(Path(__file__).with_name("python.py"))]
+
+
+def forked_executable(folder: Path) -> str:
+    """A program in this folder that takes the words of `sys.executable` and starts with all imports done."""
+    program = folder / "forked-python"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(forked_python())} "$@"\n')
+    program.chmod(0o755)
+    return str(program)
 
 
 def start_server(*, tests: bool = False) -> str:

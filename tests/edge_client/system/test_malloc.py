@@ -12,6 +12,7 @@ from edge_client.system.process_memory import (
     return_large_blocks,
     share_one_heap,
 )
+from tests.forked import forked_python
 
 PROGRAM = """
 import resource, sys, threading
@@ -119,7 +120,9 @@ thread.join()
 
 
 def test_training_gives_bit_identical_results() -> None:
-    reported = subprocess.run([sys.executable, "-c", TRAINING], check=True, stdout=subprocess.PIPE, text=True)
+    reported = subprocess.run(
+        [*forked_python(), "-c", TRAINING], check=True, stdout=subprocess.PIPE, text=True
+    )
     before, after = reported.stdout.split()
     assert before == after
 

@@ -75,7 +75,7 @@ def test_rounds_begin_when_digits_come(tmp_path: Path, when: str, rounds: range)
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    words = (*GROWS, "when=drift", "local-epochs=1", "firewall.leave-one-out=0")
+    words = (*GROWS, "when=drift", "local-epochs=1")
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     run(whole, "attending", *words)
     assert run(stopped, "attending", *words, watcher=StopAfter(6)).outcome == "interrupted"

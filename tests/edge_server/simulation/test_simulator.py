@@ -201,7 +201,8 @@ def test_a_restless_fleet_resumes_to_the_same_result(tmp_path: Path, monkeypatch
 
 def test_a_restless_fleet_fills_buffers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _restless(monkeypatch)
-    words = (*RESTLESS, "fraction=1.0", "clients.mode=buffered", "buffer-size=3", "concurrency=6")
+    buffered = ("fraction=1.0", "clients.mode=buffered", "buffer-size=3", "concurrency=6")
+    words = (*RESTLESS, *buffered, "firewall.leave-one-out=0")
     assert run(tmp_path / "run", "fedavg", *words).outcome == "finished"
 
 

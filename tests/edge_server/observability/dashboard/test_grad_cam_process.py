@@ -21,6 +21,7 @@ from edge_server.observability.dashboard.run_reader import read_facts
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec
+from tests.forked import forked_executable
 
 SPEC = ModelSpec(name="cnn", input_shape=(1, 8, 8), num_classes=10)
 
@@ -95,7 +96,9 @@ def test_heat_is_clear_where_cold_and_yellow_where_hottest():
     assert colours.tolist() == [[[255, 0, 0, 0], [255, 255, 0, 200]]]
 
 
-def test_images_are_made_in_another_process_once_per_version(run):
+def test_images_are_made_in_another_process_once_per_version(run, monkeypatch, tmp_path):
+    monkeypatch.setattr(model_view.sys, "executable", forked_executable(tmp_path))
+
     async def twice() -> tuple[Any, Any]:
         asking = GradCamRequests(run)
         return await asyncio.gather(asking.images("round-0000", 1, 2), asking.images("round-0000", 1, 2))

@@ -1,9 +1,7 @@
 """Home Assistant at a real broker: a device appears, installs a model by button, dies and is cleared."""
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +28,7 @@ from tests.edge_server.observability.integrations.home_assistant.moments import 
 from tests.edge_server.observability.integrations.home_assistant.published import discovery, update_state
 from tests.edge_server.releases.rollout.fleet import birth
 from tests.edge_server.releases.rollout.sample_versions import entered, fitted, key_in
+from tests.forked import forked_python
 
 FILTERS = ("homeassistant/#", "fed/v1/home/home/#")
 SETTINGS = HomeAssistantSettings(discovery=True, watch_s=0.0)
@@ -57,10 +56,6 @@ def device(url: str, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     note = ServedModel(version="v0", digest=first.tiers[0].sha256)
     slots.fill(path.read_bytes(), note, signed=decode_manifest(manifest_path(path).read_bytes()))
     slots.switch(note.digest)
-    # The device does not need torch here, and its import would take most of the test's time.
-    (tmp_path / "bare").mkdir()
-    (tmp_path / "bare" / "torch.py").write_text("raise ImportError('not on this device')")
-    paths = os.pathsep.join([str(tmp_path / "bare"), *filter(None, [os.environ.get("PYTHONPATH")])])
     words = [
         "--broker",
         url,
@@ -75,8 +70,8 @@ def device(url: str, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     ]
     words += ["--share", "1/2", "--state-dir", str(tmp_path / "pi-1")]
     with (tmp_path / "client.log").open("wb") as log:
-        command = [sys.executable, "-m", "edge_client.cli.main", "run", *words]
-        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": paths})
+        command = [*forked_python(), "-m", "edge_client.cli.main", "run", *words]
+        process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         yield process
     finally:
