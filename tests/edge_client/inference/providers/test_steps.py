@@ -1,8 +1,8 @@
 """Training steps on providers: tried as models are, kept if gradients, losses and time say so."""
 
 import hashlib
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -13,9 +13,10 @@ from edge_client.inference.providers.record import read_choices
 from edge_client.inference.providers.steps import BATCH, GIVEN, StepProviders
 from edge_client.inference.providers.table import ANY_PROVIDER, PROVIDERS, ProviderSettings
 from edge_client.inference.providers.trial import TrialJob, run_trial
+from edge_client.models.graphs.filling import open_on_processor
 from edge_client.training.device_speed import REFERENCE_STEP, reference_batch
 from edge_client.training.step_graphs import names
-from edge_client.training.step_graphs.running.arena import PROCESSOR, StepSession
+from edge_client.training.step_graphs.running.arena import PROCESSOR, StepPlace, StepSession
 from edge_client.training.step_graphs.running.graph_file import read_step_graph
 from edge_client.training.step_graphs.running.trainer import OnnxTrainer
 from schemas.messages import Update
@@ -123,19 +124,37 @@ def test_a_provider_that_fails_in_a_training_leaves_the_same_step_to_the_cpu(
 
 
 def test_a_provider_that_cannot_open_the_graph_any_more_leaves_it_to_the_cpu(
-    tmp_path: Path, offer: Offer, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    offer(FAST)
-    given, batch = step()
-    place = StepProviders(ProviderSettings(("cuda",)), tmp_path, 1)(REFERENCE_STEP, given, batch)
-
     def fail(*_: object) -> None:
         raise RuntimeError("no such device")
 
-    session = StepSession(REFERENCE_STEP.read_bytes(), given, threads=1, place=replace(place, open=fail))
+    given, batch = step()
+    place = StepPlace("cuda", fail, batch=len(batch[names.INPUTS]))
+    session = StepSession(REFERENCE_STEP.read_bytes(), given, threads=1, place=place)
     assert session.place is PROCESSOR
     assert "cuda failed, the processor trains from now on: no such device" in caplog.text
     assert session.run(batch) > 0
+
+
+def test_batches_of_another_size_run_on_the_cpu() -> None:
+    """A place that compiles for one size, played by the CPU with the size as a fixed shape."""
+    given, batch = step()
+    opened = list[int]()
+
+    def open_there(data: bytes, options: Any) -> Any:
+        opened.append(1)
+        return open_on_processor(data, options)
+
+    place = StepPlace("npu", open_there, batch=16)
+    session = StepSession(REFERENCE_STEP.read_bytes(), given, threads=1, place=place)
+    plain = StepSession(REFERENCE_STEP.read_bytes(), given, threads=1)
+    for size in (16, 7, 16):
+        part = {name: np.ascontiguousarray(array[:size]) for name, array in batch.items()}
+        assert session.run(part) == pytest.approx(plain.run(part), rel=1e-6)
+        for name, gradient in plain.gradients.items():
+            np.testing.assert_allclose(session.gradients[name], gradient, rtol=1e-5, atol=1e-7)
+    assert (session.place, opened) == (place, [1])
 
 
 def updates(folder: Path, provider: str) -> None:
