@@ -63,7 +63,8 @@ class ModuleJob(trainer.TrainingJob):
     @property
     def smaller_batch(self) -> int | None:
         """Half of the examples of a forward pass, for the next attempt; None if there can be no fewer."""
-        size = self.micro_batch or min(self.plan.batch_size, len(self.data.train))
+        # The estimate itself may have met the lack of memory.
+        size = vars(self).get("micro_batch") or self.most or min(self.plan.batch_size, len(self.data.train))
         return None if size < 2 or _stays_whole(self.module, self.plan, self.task.trained) else -(-size // 2)
 
     def _fit_batch(self) -> int | None:

@@ -197,17 +197,16 @@ def test_the_processor_trains_where_no_batch_is_small_enough(words: tuple[str, .
     assert_alike(place, ours, theirs)
 
 
-def test_what_the_estimate_does_not_fit_the_processor_trains(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [no_memory(1000, 0, 8), torch.OutOfMemoryError("CUDA out of memory")])
+def test_the_processor_trains_what_the_estimate_does_not_fit_or_cannot_be_made_for(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        torch_trainer, "micro_batch", lambda *_, free, **__: None if free is None else refuse()
-    )
+    def estimate(*_: Any, free: int | None, **__: Any) -> None:
+        if free is not None:
+            raise error
+
+    monkeypatch.setattr(torch_trainer, "micro_batch", estimate)
     monkeypatch.setattr(training_device, "FREE_BYTES", {"card:0": lambda _: 0, "cpu": lambda _: None})
-
-    def refuse() -> int:
-        raise no_memory(1000, 0, 8)
-
     _, ours, _ = answers(tmp_path, PLAIN)
     assert ours.metrics.trained_on == "card:0 has too little memory: the processor trains"
 
