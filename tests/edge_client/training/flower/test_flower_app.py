@@ -188,9 +188,10 @@ def test_algorithms_that_change_local_training_are_refused(bench: Bench, module:
     work, task = work_of(module, app_that(plus_one)), bench.tasks(1, 1)["weak"]
     work.check(task)
     changed = task.training.model_copy(
-        update={"objectives": (Component(name="scaffold"),), "local_epochs": 0}
+        update={"objectives": (Component(name="scaffold"),), "local_epochs": 0, "augment": ("flip",)}
     )
-    with pytest.raises(PeerError, match="'scaffold' or a round without epochs") as refused:
+    words = "'scaffold' or a round without epochs or augmented pictures"
+    with pytest.raises(PeerError, match=words) as refused:
         work.check(task.model_copy(update={"training": changed}))
     assert refused.value.reason is Reason.INCOMPATIBLE
 
