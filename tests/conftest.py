@@ -87,11 +87,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files: dict[str, tuple[int, list[pytest.Item]]] = {}
     rest = []
     for item in items:
-        place = next((index for name, index in places.items() if item.nodeid.startswith(name)), None)
-        if place is None:
+        if not (test := item.nodeid).startswith(LONG):
             rest.append(item)
-        else:
-            files.setdefault(item.nodeid.partition("::")[0], (place, []))[1].append(item)
+            continue
+        place = next(index for name, index in places.items() if test.startswith(name))
+        files.setdefault(test.partition("::")[0], (place, []))[1].append(item)
     parts: list[list[pytest.Item]] = [[] for _ in range(processes)]
     for turn, (_, tests) in enumerate(sorted(files.values(), key=lambda placed: placed[0])):
         parts[turn % max(1, processes // 2)] += tests
