@@ -15,7 +15,7 @@ from edge_client.data.tasks.detection import NO_BOX
 
 STREAM = 5  # of the plan's seed, from which changes are drawn
 ZOOM = 1.5  # by how much a picture is magnified, or shrunk, at most
-JITTER = 0.3  # by how much more or less colourful, contrasty and bright a picture becomes, as a share
+JITTER = 0.2  # by how much more or less colourful, contrasty and bright a picture becomes, as a share
 SEEN = 0.25  # share of a box that must stay in the picture
 Random = np.random.Generator
 Augmentation = Callable[[LabelledData, Random], LabelledData]
