@@ -50,7 +50,7 @@ def test_without_a_gpu_none_of_the_runs_begins(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_compare_runs_what_simulate_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["fedavg", "rounds=1", "num-clients=2", "model.name=mlp", "--out"]
+    words = ["fedavg", "rounds=1", "num-clients=2", "model.name=mlp", "workers=1", "--out"]
     assert EDGE_SERVER.run(["simulate", *words, str(tmp_path / "simulated"), "--seed", "1"]) == 0
     assert EDGE_SERVER.run(["compare", *words, str(tmp_path / "compared"), "--seeds", "1"]) == 0
     exact = ["compare", *words, str(tmp_path / "exact"), "--seeds", "1", "--codecs", "float32"]
