@@ -119,7 +119,7 @@ class AgentSettings:
     def _make_trainer(self, name: values.TrainerName | None) -> "Trainer":
         found, places = self.profile.trains_on, None
         if name == "onnx":
-            from edge_client.inference.providers.steps import StepProviders
+            from edge_client.inference.providers.loading import StepProviders
 
             places = StepProviders(self.providers, self.state / "step-providers", self.threads)
         return choice.make_measured_trainer(

@@ -20,8 +20,8 @@ from edge_client.data.dataset import Inputs, Labels, Pixels
 from edge_client.inference.benchmark import make_noise, time_runs
 from edge_client.inference.onnx_model import LoadedModel, load_model, reason_of
 from edge_client.inference.providers.choice import ProviderTrial
+from edge_client.inference.providers.loading import BATCH, GIVEN, split_prefix, step_place
 from edge_client.inference.providers.session import NotTaken, open_session
-from edge_client.inference.providers.steps import BATCH, GIVEN, split_prefix, step_place
 from edge_client.inference.providers.table import PROVIDERS, Provider
 from edge_client.inference.providers.trial import TrialJob
 from edge_client.system.child_process import answer

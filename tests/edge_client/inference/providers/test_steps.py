@@ -9,8 +9,8 @@ import onnxruntime
 import pytest
 
 from edge_client.inference.providers.choice import MIN_COSINE, ProviderChoice, ProviderTrial, object_to
+from edge_client.inference.providers.loading import BATCH, GIVEN, StepProviders
 from edge_client.inference.providers.record import read_choices
-from edge_client.inference.providers.steps import BATCH, GIVEN, StepProviders
 from edge_client.inference.providers.table import ANY_PROVIDER, PROVIDERS, ProviderSettings
 from edge_client.inference.providers.trial import TrialJob, run_trial
 from edge_client.models.graphs.filling import open_on_processor
