@@ -52,7 +52,7 @@ help:
 	@echo "make test-memory  predicted against measured memory of training, every network and tier (a quarter of an hour)"
 	@echo "make matrix   files of other programs, read by training, infer and serve, as a table (2 minutes)"
 	@echo "make networks  trace, cut and export the networks of torchvision and timm that boards use, as a table (a quarter of an hour)"
-	@echo "make runtimes  every shipped network and tier in other runtimes, each in an environment of its own, as a table (an hour, Node)"
+	@echo "make runtimes  every shipped network and tier in other runtimes, each in an environment of its own, as a table (an hour, Node and Chromium)"
 	@echo "make bench    measure bytes, memory, rounds and simulations against floors and peers (half an hour, MNIST in DATA_ROOT)"
 	@echo "make bench-bytes  bytes and accuracy for every combination of codecs (a quarter of an hour)"
 	@echo "make profile  profile a round: flame graphs of server and device in runs/profile"

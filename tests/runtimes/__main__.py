@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.inference.onnx_model import load_model
-from edge_client.inference.runtimes import difference
-from tests.runtimes.environments import ENVIRONMENTS, NODE, node_folder, python_of
-from tests.runtimes.files import BATCHES, write_files
+from tests.runtimes.environments import BROWSER, ENVIRONMENTS, TITLES, python_of
+from tests.runtimes.files import write_files
+from tests.runtimes.javascript import measure_browser, measure_node
 from tests.runtimes.page import Results, page_of
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ def read_results() -> Results:
 def write_results(results: Results) -> None:
     """Keep the results, a file a line, and write the page."""
     parts = []
-    for name in [*NODE, *ENVIRONMENTS]:
+    for name in TITLES:
         rows = results.get(name, {})
         lines = ",\n".join(f"  {json.dumps(file)}: {json.dumps(rows[file])}" for file in sorted(rows))
         parts += [f"{json.dumps(name)}: {{\n{lines}\n}}"] if rows else []
@@ -59,20 +59,11 @@ def measure_python(name: str, folder: Path) -> dict[str, dict[str, object]]:
     return {str(row.pop("file")): row for row in rows}
 
 
-def measure_node(name: str, folder: Path) -> dict[str, dict[str, object]]:
-    """The rows of a package of npm."""
-    command = ["node", str(Path(__file__).with_name("run.mjs")), name, str(folder)]
-    subprocess.run(command, cwd=node_folder(FOLDER), check=False, stdout=subprocess.DEVNULL)
-    rows: dict[str, dict[str, object]] = {}
-    for path in sorted(folder.glob("*.onnx")):
-        expected, written = np.load(path.with_suffix(".npz"))["expected"], folder / f"{path.stem}.{name}.f32"
-        if not written.exists():
-            rows[path.stem] = {"problem": "it wrote no answers"}
-            continue
-        answers = np.fromfile(written, np.float32).reshape(sum(BATCHES), -1)
-        pairs = ((answers[:1], expected[:1]), (answers[1:], expected))
-        rows[path.stem] = {"differences": [difference(*pair) for pair in pairs]}
-    return rows
+def measure(name: str, folder: Path) -> Mapping[str, Mapping[str, object]]:
+    """The rows of a column of the table."""
+    if name in ENVIRONMENTS:
+        return measure_python(name, folder)
+    return (measure_browser if name == BROWSER else measure_node)(name, folder, FOLDER)
 
 
 def main(names: Sequence[str]) -> int:
@@ -81,8 +72,7 @@ def main(names: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="edge-runtimes-") as place:
         folder = Path(place)
         write_inputs(folder)
-        for name in names or [*NODE, *ENVIRONMENTS]:
-            measure = measure_node if name in NODE else measure_python
+        for name in names or TITLES:
             results[name] = measure(name, folder)
             write_results(results)
             print(name, len(results[name]), flush=True)

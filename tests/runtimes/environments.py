@@ -26,8 +26,16 @@ ENVIRONMENTS = {
     "tvm": Environment("TVM 0.27.0.post1", "tvm", ("apache-tvm==0.27.0.post1", "onnx")),
     "litert": Environment("LiteRT 2.1.0, onnx2tf 1.29.24", "litert", ("onnx2tf==1.29.24",)),
 }
+NODE_MODULES = "node_modules"
 NODE = {"onnxruntime-node": "1.30.0", "onnxruntime-web": "1.30.0"}
 """Packages of npm, which `run.mjs` imports."""
+BROWSER = "chromium"
+TITLES = {
+    **{name: f"{name} {version}" for name, version in NODE.items()},
+    BROWSER: f"onnxruntime-web {NODE['onnxruntime-web']} in Chromium",
+    **{name: each.title for name, each in ENVIRONMENTS.items()},
+}
+"""The columns of the table, by name and in their order."""
 
 
 def python_of(name: str, folder: Path) -> Path:
@@ -46,7 +54,7 @@ def python_of(name: str, folder: Path) -> Path:
 def node_folder(folder: Path) -> Path:
     """A folder with the packages of npm, which are installed if they are not there."""
     place = folder / "node"
-    if not (place / "node_modules").exists():
+    if not (place / NODE_MODULES).exists():
         place.mkdir(parents=True, exist_ok=True)
         words = [f"{name}@{version}" for name, version in NODE.items()]
         subprocess.run(["npm", "install", "--silent", "--ignore-scripts", *words], cwd=place, check=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edge_client.models.registry import MODELS
-from tests.runtimes.environments import ENVIRONMENTS, NODE
+from tests.runtimes.environments import TITLES
 from tests.runtimes.files import BATCHES, COLOURS, DATA, RATIOS
 
 Results = Mapping[str, Mapping[str, Mapping[str, Any]]]
@@ -13,8 +13,8 @@ Results = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 def page_of(results: Results) -> str:
     """The page, a line for each network."""
-    names = [name for name in (*NODE, *ENVIRONMENTS) if results.get(name)]
-    titles = [f"{name} {NODE[name]}" if name in NODE else ENVIRONMENTS[name].title for name in names]
+    names = [name for name in TITLES if results.get(name)]
+    titles = [TITLES[name] for name in names]
     lines = [
         "# Exported files in other runtimes",
         "",
