@@ -111,7 +111,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
     A message takes as long as many a test.
     """
-    if "PYTEST_XDIST_WORKER" not in os.environ:
+    if not hasattr(item.config, "workerinput"):
         return None
     for report in runtestprotocol(item, nextitem=nextitem, log=False):
         if report.when == "call" or not report.passed or report.duration >= WORTH_REPORTING_S:
