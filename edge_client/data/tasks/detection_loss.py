@@ -64,7 +64,7 @@ def losses(outputs: Any, targets: Any, library: ModuleType = np) -> Any:
     has_box = library.where(wanted[:, 0] >= 0, 1.0, 0.0)
     flags = library.stack([library.where(wanted[:, 0] == n, 1.0, 0.0) for n in range(classes)], 1)
     found = _focal_loss(said[:, :classes], flags, library).sum(1)
-    found = found + has_box * _box_loss(said[:, classes:-1], wanted[:, 1:BOX], library)
+    found = found + has_box * _box_loss(said[:, classes:-1], wanted[:, 1:BOX])
     found = found + has_box * _cross_entropy(said[:, -1], wanted[:, BOX], library)
     return found.sum(1) / has_box.sum(1).clip(1)
 
@@ -83,13 +83,13 @@ def _focal_loss(logits: Any, flags: Any, library: Any) -> Any:
     return share * (1 - library.exp(-entropy)) ** 2 * entropy
 
 
-def _box_loss(said: Any, wanted: Any, library: Any) -> Any:
+def _box_loss(said: Any, wanted: Any) -> Any:
     """1 - GIoU [N, A] of corners [N, 4, A] (Rezatofighi et al. 2019)."""
-    low, high = library.maximum(said[:, :2], wanted[:, :2]), library.minimum(said[:, 2:], wanted[:, 2:])
-    shared = _area(low, high)
+    # Smaller and larger numbers so written that steps of torch are drawn without writing in place.
+    middles, apart = (said + wanted) / 2, abs(said - wanted) / 2
+    smaller, larger = middles - apart, middles + apart
+    shared, around = _area(larger[:, :2], smaller[:, 2:]), _area(smaller[:, :2], larger[:, 2:])
     whole = _area(said[:, :2], said[:, 2:]) + _area(wanted[:, :2], wanted[:, 2:]) - shared
-    low, high = library.minimum(said[:, :2], wanted[:, :2]), library.maximum(said[:, 2:], wanted[:, 2:])
-    around = _area(low, high)
     return 1 - shared / (whole + EPSILON) + (around - whole) / (around + EPSILON)
 
 
