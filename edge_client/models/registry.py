@@ -196,7 +196,7 @@ def entry(name: str) -> ModelEntry:
 # Detectors, which `detector.py` builds on the features of any network: `detector:mobilenet-v2`.
 
 DETECTOR = "detector:"
-ADDED = ("neck.*", "head.*")
+TRUNK, ADDED = "trunk.", ("neck.*", "head.*")  # of the names of arrays and layers
 
 
 def is_detector(name: str) -> bool:
@@ -211,13 +211,16 @@ def trunk_of(name: str) -> str:
 def _with_detector(trunk: ModelEntry) -> ModelEntry:
     """The entry of a detector, whose trunk is cut as the network itself is."""
     ratios = {
-        ratio: {**{f"trunk.{layers}": each for layers, each in stages.items()}, **dict.fromkeys(ADDED, ratio)}
+        ratio: {
+            **{f"{TRUNK}{layers}": each for layers, each in stages.items()},
+            **dict.fromkeys(ADDED, ratio),
+        }
         for ratio, stages in trunk.stage_ratios.items()
     }
     return replace(
         trunk,
         summary=f"a detector on: {trunk.summary}",
-        targets=(*(f"trunk.{layers}" for layers in trunk.targets), *ADDED),
+        targets=(*(f"{TRUNK}{layers}" for layers in trunk.targets), *ADDED),
         stage_ratios=ratios,
         pictures=True,
         example_shape=(3, 64, 64),

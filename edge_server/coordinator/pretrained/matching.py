@@ -50,7 +50,8 @@ class Match:
 
     Arrays of the output layer are taken by `rows`, if there are any; those of three colours for a network of
     one are `summed` over them, which is what the layer computes of a grey picture. `unused` are those of the
-    file that have no counterpart. `share` is what is taken of the network's numbers outside its output layer.
+    file that have no counterpart. `share` is what is taken of the network's numbers outside its output layer,
+    of a detector's trunk.
     """
 
     taken: Mapping[str, str]
@@ -62,9 +63,14 @@ class Match:
     share: float
 
 
-def match_arrays(network: Mapping[str, Shape], given: Mapping[str, Kind], outputs: Outputs) -> Match:
-    """Match the arrays of a network with those `given`; numbers without a point are never taken."""
-    both = _Sides(network, given, find_names(network, given), outputs)
+def match_arrays(
+    network: Mapping[str, Shape], given: Mapping[str, Kind], outputs: Outputs, *, trunk: str = ""
+) -> Match:
+    """Match the arrays of a network with those `given`; numbers without a point are never taken.
+
+    Those of a detector's trunk have names that begin with `trunk`.
+    """
+    both = _Sides(network, given, find_names(network, given, trunk), outputs)
     head = frozenset(filter(both.is_output, network))
     rows = outputs.place_rows() if outputs.layer is not None else None
     misfits = {name: both.find_misfit(name, network[name]) for name in network.keys() - head}
@@ -79,19 +85,19 @@ def match_arrays(network: Mapping[str, Shape], given: Mapping[str, Kind], output
         head=head,
         rows=rows if head & taken.keys() else None,
         summed=frozenset(n for n in taken.keys() - head if _is_of_colours(network[n], both.shape_there(n))),
-        share=_share(network, taken, network.keys() - head or head),
+        share=_share(network, taken, [n for n in network.keys() - head or head if n.startswith(trunk)]),
     )
 
 
-def find_names(network: Mapping[str, Shape], given: Mapping[str, Kind]) -> dict[str, str]:
+def find_names(network: Mapping[str, Shape], given: Mapping[str, Kind], trunk: str = "") -> dict[str, str]:
     """The name in the file of each array of the network that has a counterpart.
 
-    Of all prefixes that most names of a side have, those count with which most numbers fit.
+    Of all prefixes that most names of a side have, and `trunk`, those count with which most numbers fit.
     """
     shapes = {name: shape for name, (_, shape) in given.items()}
     best, most = dict[str, str](), -1
     for theirs in _prefixes(shapes):
-        for ours in _prefixes(network):
+        for ours in dict.fromkeys([*_prefixes(network), trunk]):
             names = {
                 name: there
                 for name in network

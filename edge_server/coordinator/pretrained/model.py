@@ -53,7 +53,8 @@ class PretrainedModel:
         kinds = {name: kind_of(file.arrays, name) for name in file.arrays}
         shapes = {name: tuple(channel_map.parameters[name].shape) for name in own}
         outputs = Outputs(_output_layer(spec), tuple(names) or numbers(spec.num_classes), file.classes)
-        match = match_arrays(shapes, kinds, outputs)
+        trunk = registry.TRUNK if registry.is_detector(spec.name) else ""
+        match = match_arrays(shapes, kinds, outputs, trunk=trunk)
         if not match.taken or match.share < MIN_SHARE:
             raise self._misfit(spec, match)
         params = {name: np.asarray(own[name]) for name in shapes}

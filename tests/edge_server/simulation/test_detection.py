@@ -18,10 +18,12 @@ def test_five_tiers_learn_to_find_objects(tmp_path: Path) -> None:
     data = examples("detection", 150)
     np.savez(tmp_path / "squares.npz", images=data.images, labels=data.labels)
     words = [
-        f"model.name=detector:{__name__}:patches", "model.task=detection", f"data.source=npz:{tmp_path}/squares.npz",
-        "num-clients=5", "samples-per-client=20", "rounds=4", "local-epochs=3", "optimizer=adam",
-        "learning-rate=0.005", "batch-size=8", "deadline-s=100000",
-    ]  # fmt: skip
+        f"model.name=detector:{__name__}:patches",
+        "model.task=detection",
+        f"data.source=npz:{tmp_path}/squares.npz",
+        *("num-clients=5", "samples-per-client=20", "rounds=4", "local-epochs=3", "batch-size=8"),
+        *("optimizer=adam", "learning-rate=0.005", "deadline-s=100000"),
+    ]
     assert run(tmp_path / "run", "attending", *words).outcome == "finished"
     last = history(tmp_path / "run")[-1]
     assert last["test_metrics"]["map50"] >= 0.9

@@ -114,3 +114,19 @@ def test_a_backbone_inside_a_larger_network_is_found_beside_arrays_of_another_pa
     match = match_arrays({**body, "head.weight": (3, 8)}, given, outputs())
     assert set(match.taken) == set(body)
     assert (match.drawn, match.unused) == ({"head.weight": "not in the file"}, ("decoder.weight",))
+
+
+def test_weights_of_a_network_are_taken_for_a_detectors_trunk_alone() -> None:
+    added = {
+        "neck.0.weight": (96, 4, 1, 1),
+        "neck.1.weight": (96, 96, 3, 3),
+        "head.classes.weight": (3, 96, 1, 1),
+    }
+    detector = {"trunk.conv.weight": (4, 3, 3, 3), "trunk.norm.running_mean": (4,), **added}
+    match = match_arrays(detector, kinds(of_classes(1000)), outputs(layer=None), trunk="trunk.")
+    assert match.taken == {name: name.removeprefix("trunk.") for name in detector if name not in added}
+    assert match.drawn == dict.fromkeys(added, "not in the file")
+    assert (match.share, match.unused) == (1.0, ("head.bias", "head.weight"))
+    # Those of another detector are taken as a whole.
+    again = match_arrays(detector, kinds(detector), outputs(layer=None), trunk="trunk.")
+    assert (again.taken, again.share) == ({name: name for name in detector}, 1.0)
