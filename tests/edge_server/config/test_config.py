@@ -129,7 +129,8 @@ UNKNOWN = {
     "model": (
         '[model]\nname = "two-n"\n',
         "[model] unknown model 'two-n' (did you mean 'two-nn'?);"
-        " your own network is named package.module:factory, and a library's torchvision:NAME or timm:NAME",
+        " your own network is named package.module:factory, a library's torchvision:NAME or timm:NAME, and a"
+        " detector on any of these detector:NAME",
     ),
     "partition": (
         '[data]\npartition = "dirichlett"\n',
