@@ -78,7 +78,7 @@ def _folder(request: SourceRequest) -> "LabelledData":
 
 
 def _boxes(request: SourceRequest) -> "LabelledData":
-    from edge_client.data.pictures.box_pictures import read_boxes
+    from edge_client.data.pictures.folders import read_boxes
 
     return request.of(*read_boxes(request.kind, request.path, request.options, split=request.split))
 

@@ -24,8 +24,7 @@ from edge_client.data.arrays import (
 from edge_client.data.class_folders import MAX_BROKEN, counts_in_words, files_below, parts_of, read_each
 from edge_client.data.classes import shorten_names
 from edge_client.data.dataset import LabelledData, Labels, Pixels
-from edge_client.data.pictures.box_pictures import READERS, read_boxes
-from edge_client.data.pictures.folders import picture_options
+from edge_client.data.pictures.folders import READERS, picture_options, read_boxes
 from edge_client.data.pictures.picture_files import CLEAR, endings_read, name_of, read_picture
 from edge_client.data.pictures.scale import scale_in_words
 from edge_client.data.shapes import MODES, SHRUNK_TO, in_words, letterbox_scale, redrawn, shrunk

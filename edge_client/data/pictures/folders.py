@@ -5,11 +5,15 @@
 | `scale` | what becomes full brightness: `full` (default), `min-max`, or a factor (`picture_files`) |
 | `side` | pixels of the longest side of a picture; larger pictures are shrunk to it (default 640) |
 | `broken` | the largest share of files that may be broken (default 0.1) |
+
+`yolo:FOLDER`, `voc:FOLDER` and `coco:FILE` are pictures with boxes and have these options, too. Boxes are cut
+at the edges of their pictures; those without area there are left out, as are those with numbers that are not
+finite. A file that cannot be read is skipped with its picture, and counted.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,11 +23,12 @@ import numpy as np
 from edge_client.data.class_folders import MAX_BROKEN, files_of_classes, parts_of, read_each, without_classes
 from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, Pixels, make_labelled_data
-from edge_client.data.pictures import picture_files, units
+from edge_client.data.pictures import box_files, picture_files, units
 from edge_client.data.pictures.scale import parsed_scale
 from edge_client.data.said_once import say_once
-from edge_client.data.shapes import SHRUNK_TO, redrawn, shrunk
+from edge_client.data.shapes import SHRUNK_TO, on_canvas, redrawn, shrunk
 from edge_client.data.source_options import number_option, options_of, whole_option
+from edge_client.data.tasks.detection import BOX, NO_BOX
 from schemas.errors import ConfigError, format_count
 from schemas.values import PictureScale, Preprocessing
 
@@ -75,7 +80,7 @@ def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, boo
                 place=source,
                 remedy="repair them, or move the folder away",
             )
-    say_notes(read.values, root, options.scale)
+    _say_notes(read.values, root, options.scale)
     data = make_labelled_data(
         _alike(read.values, root),
         labels,
@@ -89,10 +94,10 @@ def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, boo
 
 
 def _read_small(file: Path, *, options: PictureOptions) -> picture_files.Picture:
-    return shrink(picture_files.read_picture(file, scale=options.scale), options.side)
+    return _shrink(picture_files.read_picture(file, scale=options.scale), options.side)
 
 
-def shrink(picture: picture_files.Picture, side: int) -> picture_files.Picture:
+def _shrink(picture: picture_files.Picture, side: int) -> picture_files.Picture:
     """A picture with this longest side if its own is longer."""
     pixels = shrunk(picture.pixels, side)
     if pixels is picture.pixels:
@@ -101,7 +106,7 @@ def shrink(picture: picture_files.Picture, side: int) -> picture_files.Picture:
     return picture_files.Picture(pixels, (*picture.notes, note))
 
 
-def say_notes(pictures: Sequence[picture_files.Picture], root: Path, scale: PictureScale | None) -> None:
+def _say_notes(pictures: Sequence[picture_files.Picture], root: Path, scale: PictureScale | None) -> None:
     """Tell once what a user may not expect of these pictures."""
     for note, count in Counter(note for picture in pictures for note in picture.notes).items():
         say_once(f"{root}: {count} of {format_count(len(pictures), 'picture')} {note}")
@@ -119,3 +124,93 @@ def _alike(pictures: Sequence[picture_files.Picture], root: Path) -> Pixels:
             *(root, len(pictures) - most, len(pictures), width, height),
         )
     return np.stack([redrawn(picture.pixels, (channels, *size)) for picture in pictures])
+
+
+MIN_SIDE = 1.0  # pixels of the shorter side of a box with area
+
+READERS: Mapping[str, tuple[Callable[[Path, str], box_files.Annotations], str]] = {
+    "yolo": (box_files.read_yolo, "images/NAME.jpg with labels/NAME.txt"),
+    "voc": (box_files.read_voc, "JPEGImages/NAME.jpg with Annotations/NAME.xml"),
+    "coco": (box_files.read_coco, "pictures beside the file, or in a folder there"),
+}
+"""Each kind's reader, and what it expects."""
+
+
+@dataclass(frozen=True, eq=False)
+class _BoxPicture:
+    """A picture and its boxes (class, corners), with the places of those that were cut and left out."""
+
+    picture: picture_files.Picture
+    boxes: box_files.Rows
+    cut: Sequence[str]
+    left_out: Sequence[str]
+
+
+def read_boxes(kind: str, path: Path, text: str, *, split: str) -> tuple[LabelledData, bool]:
+    """Read pictures with boxes [N, M, 5]; returns whether the source has its own test part.
+
+    Pictures lie at the top left of a canvas of the largest height and width. Raises `ConfigError` without
+    pictures or boxes, and if too many files are broken.
+    """
+    (reader, expected), source = READERS[kind], f"{kind}:{path}"
+    options = picture_options(text, source=source)
+    found = reader(path, split) if path.exists() else box_files.Annotations((), ())
+    own = {each.picture: each for each in found.pictures}
+    if not own:
+        raise ConfigError("there are no pictures with boxes", place=source, remedy=f"expected {expected}")
+    read = read_each(
+        tuple(own), lambda picture: _read(own[picture], options), source=source, most=options.broken
+    )
+    labels = _rows_of([each.boxes for each in read.values])
+    if (labels[:, :, 0] == NO_BOX).all():
+        raise ConfigError("no picture has a box", place=source, remedy=f"expected {expected}")
+    pictures = [each.picture for each in read.values]
+    _say(read.values, sum(not each.has_file for each in found.pictures), source)
+    _say_notes(pictures, path, options.scale)
+    images, sizes = on_canvas([picture.pixels for picture in pictures])
+    about = Preprocessing(picture_scale=options.scale)
+    data = make_labelled_data(images, labels, class_names=found.class_names, preprocessing=about)
+    data = replace(data, resizable=True, skipped=read.skipped, sizes=sizes, named=found.named)
+    return data, found.official
+
+
+def _read(annotated: box_files.Annotated, options: PictureOptions) -> _BoxPicture:
+    """A picture, shrunk as the options say, and its boxes in it."""
+    whole = picture_files.read_picture(annotated.picture, scale=options.scale)
+    height, width = whole.pixels.shape[1:]
+    rows, places = annotated.read((height, width))
+    corners = np.clip(rows[:, 1:], 0, [width, height] * 2)
+    has_area = (corners[:, 2:] - corners[:, :2] >= MIN_SIDE).all(1) & np.isfinite(rows).all(1)
+    is_cut = has_area & (abs(corners - rows[:, 1:]) > MIN_SIDE).any(1)
+    small = _shrink(whole, options.side)
+    factors = np.divide(small.pixels.shape[:0:-1], (width, height))
+    boxes = np.column_stack([rows[:, 0], corners * np.tile(factors, 2)])[has_area]
+    cut, left_out = ([places[at] for at in np.flatnonzero(chosen).tolist()] for chosen in (is_cut, ~has_area))
+    return _BoxPicture(small, boxes, cut, left_out)
+
+
+def _rows_of(boxes: Sequence[box_files.Rows]) -> box_files.Rows:
+    """The boxes of all pictures [N, M, 5], with rows that are none where a picture has fewer than others."""
+    labels = np.zeros((len(boxes), max(1, *map(len, boxes)), BOX))
+    labels[:, :, 0] = NO_BOX
+    for rows, own in zip(labels, boxes, strict=True):
+        rows[: len(own)] = own
+    return labels
+
+
+def _say(pictures: Sequence[_BoxPicture], without_file: int, source: str) -> None:
+    """Tell once how many boxes there are, and which are not as they stand in the files."""
+    count = sum(len(each.boxes) for each in pictures)
+    alone = f", {without_file} without a file of boxes" if without_file else ""
+    said = format_count(len(pictures), "picture")
+    say_once(f"{source}: {format_count(count, 'box')} in {said}{alone}")
+    for what, places in (
+        (
+            "left out: without area in their pictures, or not finite",
+            [p for e in pictures for p in e.left_out],
+        ),
+        ("cut at the edges of their pictures", [p for e in pictures for p in e.cut]),
+    ):
+        if places:
+            said = f"{source}: {format_count(len(places), 'box')} {what}; the first: {places[0]}"
+            say_once(said, logging.WARNING)

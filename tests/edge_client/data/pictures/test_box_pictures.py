@@ -12,7 +12,7 @@ from PIL import Image
 
 from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.partition import Partition, holdout, partition_indices
-from edge_client.data.pictures.box_pictures import READERS
+from edge_client.data.pictures.folders import READERS
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import fit_data, letterbox_scale, with_sides
 from edge_client.data.sources import load_source
