@@ -1,5 +1,6 @@
 """Reads the input of `edge-client infer`: image files, folders of them, arrays, and the shipped digits."""
 
+import io
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ from edge_client.data.sounds.recordings import cut
 from edge_client.data.sounds.sound_files import read_sound
 from edge_client.data.tables.kinds import TABLES, read_source
 from edge_client.data.tasks.labels import in_task
-from edge_client.inference.onnx_model import LoadedModel
+from edge_client.inference.onnx_model import Box, LoadedModel
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 
@@ -279,3 +280,26 @@ def _number_examples(source: Path, images: Pixels, labels: Labels | None = None)
     if len(images) == 0:
         raise ConfigError(f"{source} holds no examples")
     return NamedExamples(tuple(f"{source}[{index}]" for index in range(len(images))), images, labels)
+
+
+# Pictures with the boxes that a model finds.
+
+COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#46f0f0", "#f032e6", "#bcf60c")
+"""Of one class after the other, and again."""
+
+
+def draw_boxes(pixels: Pixels, scale: float, boxes: Sequence[Box]) -> bytes:
+    """A PNG of raw pixels [C, H, W] up to `scale` with boxes in them, their classes and scores."""
+    # Imported here: most inputs are not drawn into.
+    from PIL import Image, ImageDraw
+
+    bright = np.clip(pixels.astype(np.float32) * (255 / scale), 0, 255).astype(np.uint8)
+    picture = Image.fromarray(bright[0] if len(bright) < 3 else bright[:3].transpose(1, 2, 0)).convert("RGB")
+    draw = ImageDraw.Draw(picture)
+    for box in reversed(boxes):
+        colour = COLOURS[box.index % len(COLOURS)]
+        draw.rectangle(box.corners, outline=colour)
+        draw.text(box.corners[:2], f"{box.name} {box.score:.0%}", fill=colour)
+    made = io.BytesIO()
+    picture.save(made, "PNG")
+    return made.getvalue()

@@ -158,7 +158,7 @@ def _answer(args: argparse.Namespace, model: "LoadedModel") -> int:
 
 def _draw(folder: Path, model: "LoadedModel", named: "NamedExamples", answers: "Inputs") -> None:
     """Write the pictures of an input with their boxes; `ConfigError` for a model that finds none."""
-    from edge_client.inference.drawing import draw_boxes
+    from edge_client.inference.queries import draw_boxes
 
     if model.task.labels != "boxes":
         raise ConfigError(
