@@ -18,6 +18,7 @@ from onnxruntime.transformers.float16 import convert_float_to_float16
 
 from edge_client.data.dataset import Inputs
 from edge_client.models.graphs import boxes, filling, portable
+from edge_client.system.hardware.processor import saturates_bytes
 
 CALIBRATION_EXAMPLES = 128
 CALIBRATION_BATCH = 16  # examples per batch; calibration keeps all activations of a batch in memory
@@ -74,6 +75,8 @@ def quantise_model(data: bytes, inputs: Inputs, metadata: Mapping[str, str]) -> 
             Batches(model.graph.input[0].name, inputs),
             quant_format=QuantFormat.QDQ,
             per_channel=True,
+            # Weights of 7 bits, whose products fit.
+            reduce_range=saturates_bytes(),
             # Unsigned activations are faster on x86, and as fast on Arm.
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,

@@ -71,6 +71,15 @@ def processor(root: Path = ROOT) -> Processor:
     )
 
 
+def saturates_bytes(root: Path = ROOT) -> bool:
+    """Whether onnxruntime's sums of products of 8 bits overflow here: on x86 without VNNI.
+
+    AVX2 adds pairs of products in 16 bits (onnxruntime, Quantize ONNX Models: "reduce_range").
+    """
+    flags = set(_keys(root).get("flags", "").split())
+    return "avx2" in flags and not flags & {"avx512_vnni", "avx_vnni"}
+
+
 def _keys(root: Path) -> dict[str, str]:
     """The last value of each key of `/proc/cpuinfo`."""
     pairs = (line.partition(":") for line in text(root / "proc/cpuinfo").splitlines())

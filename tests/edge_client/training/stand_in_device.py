@@ -26,6 +26,9 @@ class CardModule:
     def _is_in_bad_fork(self) -> bool:
         return False
 
+    def is_available(self) -> bool:
+        return False
+
     def device_count(self) -> int:
         """None that torch finds by itself: other tests of the process are to know nothing of it."""
         return 0

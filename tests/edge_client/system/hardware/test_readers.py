@@ -10,7 +10,13 @@ from edge_client.system.hardware.board import accelerator, look, throttle_flags
 from edge_client.system.hardware.memory import bounded_groups, memory, storage
 from edge_client.system.hardware.network import Connection, connection
 from edge_client.system.hardware.power import Power, Zone, hottest, power, zones
-from edge_client.system.hardware.processor import Pressure, pressure, processor, read_load
+from edge_client.system.hardware.processor import (
+    Pressure,
+    pressure,
+    processor,
+    read_load,
+    saturates_bytes,
+)
 from schemas.values import Eligibility
 from tests.edge_client.system.hardware.trees import GROUP, PI, tree
 
@@ -31,6 +37,23 @@ def test_an_arm_board_is_named_by_its_device_tree(pi: Path) -> None:
 def test_without_a_device_tree_the_processors_file_names_the_board(tmp_path: Path) -> None:
     root = tree(tmp_path, PI, {"proc/device-tree/model": None})
     assert processor(root).board == "Raspberry Pi 3 Model B"
+
+
+@pytest.mark.parametrize(
+    ("flags", "saturates"),
+    [("sse2 avx2", True), ("avx2 avx512f avx512_vnni", False), ("avx2 avx_vnni", False), ("sse2", False)],
+)
+def test_x86_without_vnni_adds_products_of_bytes_in_16_bits(
+    tmp_path: Path, flags: str, saturates: bool
+) -> None:
+    assert (
+        saturates_bytes(tree(tmp_path, {"proc/cpuinfo": f"processor\t: 0\nflags\t\t: {flags}\n"}))
+        == saturates
+    )
+
+
+def test_an_arm_board_does_not(pi: Path) -> None:
+    assert not saturates_bytes(pi)
 
 
 def test_the_systemd_limit_bounds_total_and_free_memory(pi: Path) -> None:
