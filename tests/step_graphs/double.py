@@ -26,9 +26,11 @@ FLOAT, DOUBLE = int(TensorProto.FLOAT), int(TensorProto.DOUBLE)
 
 
 class DoubleSession:
-    """Takes the place of a `StepSession`; `given` and the outputs are arrays by name."""
+    """Takes the place of a `StepSession`, wherever that would run; `given` and the outputs are arrays by name."""
 
-    def __init__(self, data: bytes, given: Mapping[str, Array], *, threads: int = 0) -> None:
+    def __init__(
+        self, data: bytes, given: Mapping[str, Array], *, threads: int = 0, place: object = None
+    ) -> None:
         self._evaluator = ReferenceEvaluator(
             _in_double(data), new_ops=[Conv, ConvTranspose, MaxPool, Pad, ScatterElements]
         )

@@ -38,7 +38,8 @@ def graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeviceGraphs:
     monkeypatch.setattr(DeviceGraphs, "widths_of", lambda *_: {})
     spec = SimpleNamespace(input_shape=(1,), name="network")
     network = SimpleNamespace(parts=SimpleNamespace(frozen=lambda channels: frozenset()))
-    context = SimpleNamespace(channel_map=None, spec=spec, network=network)
+    config = SimpleNamespace(training=SimpleNamespace(augment=()))
+    context = SimpleNamespace(channel_map=None, spec=spec, network=network, config=config)
     model = SimpleNamespace(network=None, context=context, params_of=lambda spec: {})
     return DeviceGraphs(cast(Any, model), BlobStore(tmp_path))
 
