@@ -26,7 +26,7 @@ FLOAT, DOUBLE = int(TensorProto.FLOAT), int(TensorProto.DOUBLE)
 
 
 class DoubleSession:
-    """Takes the place of a `StepSession`, wherever that would run; `given` and the outputs are arrays by name."""
+    """A `StepSession` in 64 bits; `given` and the outputs are arrays by name."""
 
     def __init__(
         self, data: bytes, given: Mapping[str, Array], *, threads: int = 0, place: object = None

@@ -205,7 +205,7 @@ def extremes() -> list[tuple[str, Any]]:
         stated = next((kind for kind in kinds if kind.get("type") in ("integer", "number")), None)
         # Figures of the learning task and of own models decide nothing, nor do counts.
         if stated is None:
-            assert name in ("metrics", "own_metrics", "by_class", "counts", "features")
+            assert name in ("metrics", "own_metrics", "by_class", "counts", "features", "trained_on")
             continue
         found += [(name, stated["minimum"]), (name, stated["maximum"])]
     return found
