@@ -151,6 +151,27 @@ def test_differences_are_judged_by_the_size_of_outputs(
     assert report.max_difference == pytest.approx(1e-3, rel=0.05)
 
 
+def test_a_network_that_amplifies_rounding_may_differ_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The outputs are small differences of large numbers.
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.Linear(64, 10))
+    nn.init.constant_(module[1].weight, 1e3)
+    with torch.no_grad():
+        module[2].weight[:] = torch.tensor([1.0, -1.0]).repeat(32)
+
+    def shifted(data: bytes, probes: list[np.ndarray]) -> list[np.ndarray]:
+        return [logits(module, inputs) + off for inputs in probes]
+
+    monkeypatch.setattr(export, "run_model", shifted)
+    off = 1e-3
+    export_onnx(
+        module, tmp_path / "model.onnx", input_shape=(1, 8, 8), preprocessing=Preprocessing(), provenance={}
+    )
+    off = 1e3
+    assert "differs from torch by 1e+03" in refuse(module, tmp_path / "model.onnx")
+
+
 def test_networks_that_cannot_be_exported_are_refused(tmp_path: Path) -> None:
     class Branching(nn.Module):
         def forward(self, inputs: Tensor) -> Tensor:
