@@ -33,4 +33,4 @@ def test_the_smallest_model_knows_whether_somebody_is_in_the_room(tmp_path: Path
         model = load_model(tmp_path / "run" / "onnx" / f"tier-{tier}.onnx", threads=1)
         for name in ("datatest", "datatest2"):
             test = load_source(f"csv:{ROOM / name}.txt{OPTIONS}")
-            assert model.measure_examples(test.images, test.labels)["auroc"] > 0.985, (tier, name)
+            assert model.measure_examples(test.images, test.labels)["auroc"] > 0.99, (tier, name)
