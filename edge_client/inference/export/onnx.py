@@ -22,7 +22,7 @@ from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.inference.export.filled import make_probes, run_model
 from edge_client.inference.export.graph_export import fill, keep_graph, known_graphs
 from edge_client.inference.export.metadata import ExportRefused, finish
-from edge_client.models.graphs.checks import OPSET, GraphRefused, first_line
+from edge_client.models.graphs.checks import OPSET, ROUNDING, SENSITIVITY, GraphRefused, first_line
 from edge_client.models.graphs.filling import MAX_GRAPH_BYTES
 from edge_client.storage.atomic_files import write_synced
 from edge_client.training.evaluation import logits
@@ -33,7 +33,6 @@ __all__ = ["MAX_GRAPH_BYTES", "OPSET", "ExportRefused", "ExportReport", "export_
 log = logging.getLogger(__name__)
 
 TOLERANCE = 1e-4  # largest difference from torch: absolute for outputs up to 1, relative above
-ROUNDING, SENSITIVITY = 1e-7, 100.0  # of inputs; how many times its effect an export may differ, too
 
 
 @dataclass(frozen=True)

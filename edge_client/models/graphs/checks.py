@@ -123,6 +123,10 @@ TensorProto: Any = _MESSAGES["TensorProto"]
 
 
 OPSET = 18  # the exporter's native opset: a lower one would be converted, a higher one runs on fewer runtimes
+ROUNDING, SENSITIVITY = (
+    1e-7,
+    100.0,
+)  # of numbers given; how many times its effect a graph may differ from torch
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 MAX_FIELDS = 400_000  # take at most 60 MB when parsed; the step graph of `resnet56` has 47,000
 MAX_CONSTANT_BYTES = 1024 * 1024  # far above the constants of a graph without weights

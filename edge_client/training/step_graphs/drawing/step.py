@@ -139,7 +139,6 @@ COMPARISONS = 3
 """Batches of each size, of which one must agree: rounding decides which of two nearly equal maxima has the
 gradient, whereas a wrong graph differs on every batch."""
 TOLERANCE = 1e-3  # largest norm of the difference from torch, relative to the norm of an output
-ROUNDING, SENSITIVITY = 1e-7, 100.0  # of the parameters; how many times its effect a graph may differ
 
 
 def compare_with_torch(data: bytes, passes: Passes, input_shape: tuple[int, ...]) -> None:
@@ -169,7 +168,7 @@ def find_difference(session: Any, passes: Passes, given: Mapping[str, Tensor]) -
     for (name, known), output in zip(expected.items(), outputs, strict=True):
         difference = float((torch.from_numpy(np.asarray(output)) - known).norm())
         size = max(float(known.norm()), TOLERANCE * largest)
-        allowed = TOLERANCE * size + SENSITIVITY * float((moved[name] - known).norm())
+        allowed = TOLERANCE * size + checks.SENSITIVITY * float((moved[name] - known).norm())
         if not difference <= allowed:
             return f"{name!r} differs from torch by {difference:.3g}"
     return None
@@ -179,7 +178,7 @@ def _disturb_inputs(given: Mapping[str, Tensor], passes: Passes) -> dict[str, Te
     """The inputs with parameters that differ by rounding: deep networks amplify it in small batches."""
     random = torch.Generator().manual_seed(1)
     return {
-        name: tensor * (1 + ROUNDING * torch.randn(tensor.shape, generator=random))
+        name: tensor * (1 + checks.ROUNDING * torch.randn(tensor.shape, generator=random))
         if name in passes.trained
         else tensor
         for name, tensor in given.items()
