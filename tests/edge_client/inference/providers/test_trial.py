@@ -14,6 +14,7 @@ from edge_client.inference.providers.choice import MARGIN, ProviderChoice
 from edge_client.inference.providers.record import read_choices
 from edge_client.inference.providers.table import ANY_PROVIDER, CPU_ALONE, ProviderSettings
 from edge_client.inference.providers.trial import TrialJob, Use, run_trial, settle_provider
+from edge_client.inference.providers.trial_process import MIN_EXAMPLES
 from tests.edge_client.inference.providers.conftest import Offer
 
 LIES, CRASHES, HANGS = "XnnpackExecutionProvider", "ACLExecutionProvider", "QNNExecutionProvider"
@@ -74,7 +75,7 @@ def test_wrong_answers_on_held_out_examples_are_refused_and_right_ones_counted(
     choice = settle(model, use=Use(examples=examples_of(model)))
     assert choice.provider == "cuda"
     by_name = {trial.provider: trial for trial in choice.trials}
-    assert by_name["cuda"].examples == 20
+    assert MIN_EXAMPLES <= by_name["cuda"].examples <= 20  # as many as the CPU answers in a second
     assert by_name["cuda"].difference == by_name["cuda"].points == by_name["cuda"].probes == 0
     assert "gives other answers" in by_name["xnnpack"].refusal
 
