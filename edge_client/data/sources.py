@@ -80,7 +80,8 @@ def _folder(request: SourceRequest) -> "LabelledData":
 def _boxes(request: SourceRequest) -> "LabelledData":
     from edge_client.data.pictures.folders import read_boxes
 
-    return request.of(*read_boxes(request.kind, request.path, request.options, split=request.split))
+    found = read_boxes(request.kind, request.path, request.options, split=request.split)
+    return request.of(found.data, found.official)
 
 
 def _table(request: SourceRequest) -> "LabelledData":

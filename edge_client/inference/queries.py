@@ -25,7 +25,7 @@ from edge_client.data.arrays import (
 from edge_client.data.class_folders import MAX_BROKEN, counts_in_words, files_below, parts_of, read_each
 from edge_client.data.classes import shorten_names
 from edge_client.data.dataset import LabelledData, Labels, Pixels
-from edge_client.data.pictures.folders import READERS, picture_options, read_boxes
+from edge_client.data.pictures.folders import READERS, BoxPictures, picture_options, read_boxes
 from edge_client.data.pictures.picture_files import CLEAR, endings_read, name_of, read_picture
 from edge_client.data.pictures.scale import scale_in_words
 from edge_client.data.shapes import MODES, SHRUNK_TO, in_words, letterbox_scale, redrawn, shrunk
@@ -73,9 +73,13 @@ def read_image(
     pixels = redrawn(small, shape, preprocessing.resizing)
     if preprocessing.scale != 255.0:
         pixels = pixels.astype(np.float32) * np.float32(preprocessing.scale / 255.0)
+    return ReadImage(np.ascontiguousarray(pixels), notes, _zoom((height, width), shape, preprocessing))
+
+
+def _zoom(size: tuple[int, int], shape: tuple[int, ...], preprocessing: Preprocessing) -> float:
+    """By what a picture of this height and width is magnified for a model that keeps its proportions."""
     boxed = preprocessing.resizing is not None and preprocessing.resizing.letterbox
-    zoom = letterbox_scale((height, width), shape[1:]) if boxed else 1.0
-    return ReadImage(np.ascontiguousarray(pixels), notes, zoom)
+    return letterbox_scale(size, shape[1:]) if boxed else 1.0
 
 
 def takes_recordings(model: LoadedModel) -> bool:
@@ -129,7 +133,7 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
         place, options = source_options.place_and_options(argument)
         file_kinds.check_kind(kind, place)
         if kind in READERS:
-            return _make_examples(given, read_boxes(kind, place, options, split="test")[0], model, known=True)
+            return _of_boxes(given, read_boxes(kind, place, options, split="test"), model)
         if kind == "wav":
             return _make_examples(given, _recordings(place, options, model), model, known=True)
         data, _ = read_source(kind, place, options, split="test")
@@ -240,6 +244,12 @@ def _make_examples(given: Path, data: LabelledData, model: LoadedModel, *, known
     examples = _number_examples(given, fitted.images, fitted.labels if known else None)
     waiting = f"{given}: what is half written is left out, such as a last line without a line end"
     return examples if data.settles_at is None else replace(examples, notes=(waiting,))
+
+
+def _of_boxes(given: Path, found: BoxPictures, model: LoadedModel) -> NamedExamples:
+    examples = _make_examples(given, found.data, model, known=True)
+    zooms = tuple(_zoom(size, model.input_shape, model.preprocessing) for size in found.sizes)
+    return replace(examples, names=tuple(map(str, found.files)), zooms=zooms)
 
 
 def _recordings(folder: Path, options: str, model: LoadedModel) -> LabelledData:

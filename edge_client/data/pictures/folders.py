@@ -138,19 +138,35 @@ READERS: Mapping[str, tuple[Callable[[Path, str], box_files.Annotations], str]] 
 
 @dataclass(frozen=True, eq=False)
 class _BoxPicture:
-    """A picture and its boxes (class, corners), with the places of those that were cut and left out."""
+    """A picture and its boxes (class, corners), with the places of those that were cut and left out.
+
+    `size` are the height and width in its file.
+    """
 
     picture: picture_files.Picture
+    size: tuple[int, int]
     boxes: box_files.Rows
     cut: Sequence[str]
     left_out: Sequence[str]
 
 
-def read_boxes(kind: str, path: Path, text: str, *, split: str) -> tuple[LabelledData, bool]:
-    """Read pictures with boxes [N, M, 5]; returns whether the source has its own test part.
+@dataclass(frozen=True, eq=False)
+class BoxPictures:
+    """Pictures with boxes [N, M, 5], their files, and the heights and widths there.
 
-    Pictures lie at the top left of a canvas of the largest height and width. Raises `ConfigError` without
-    pictures or boxes, and if too many files are broken.
+    `official` if the source has a test part of its own.
+    """
+
+    data: LabelledData
+    official: bool
+    files: Sequence[Path]
+    sizes: Sequence[tuple[int, int]]
+
+
+def read_boxes(kind: str, path: Path, text: str, *, split: str) -> BoxPictures:
+    """Read pictures with boxes, which lie at the top left of a canvas of the largest height and width.
+
+    Raises `ConfigError` without pictures or boxes, and if too many files are broken.
     """
     (reader, expected), source = READERS[kind], f"{kind}:{path}"
     options = picture_options(text, source=source)
@@ -158,9 +174,8 @@ def read_boxes(kind: str, path: Path, text: str, *, split: str) -> tuple[Labelle
     own = {each.picture: each for each in found.pictures}
     if not own:
         raise ConfigError("there are no pictures with boxes", place=source, remedy=f"expected {expected}")
-    read = read_each(
-        tuple(own), lambda picture: _read(own[picture], options), source=source, most=options.broken
-    )
+    files = tuple(own)
+    read = read_each(files, lambda file: _read(own[file], options), source=source, most=options.broken)
     labels = _rows_of([each.boxes for each in read.values])
     if (labels[:, :, 0] == NO_BOX).all():
         raise ConfigError("no picture has a box", place=source, remedy=f"expected {expected}")
@@ -171,7 +186,9 @@ def read_boxes(kind: str, path: Path, text: str, *, split: str) -> tuple[Labelle
     about = Preprocessing(picture_scale=options.scale)
     data = make_labelled_data(images, labels, class_names=found.class_names, preprocessing=about)
     data = replace(data, resizable=True, skipped=read.skipped, sizes=sizes, named=found.named)
-    return data, found.official
+    return BoxPictures(
+        data, found.official, [files[place] for place in read.places], [each.size for each in read.values]
+    )
 
 
 def _read(annotated: box_files.Annotated, options: PictureOptions) -> _BoxPicture:
@@ -186,7 +203,7 @@ def _read(annotated: box_files.Annotated, options: PictureOptions) -> _BoxPictur
     factors = np.divide(small.pixels.shape[:0:-1], (width, height))
     boxes = np.column_stack([rows[:, 0], corners * np.tile(factors, 2)])[has_area]
     cut, left_out = ([places[at] for at in np.flatnonzero(chosen).tolist()] for chosen in (is_cut, ~has_area))
-    return _BoxPicture(small, boxes, cut, left_out)
+    return _BoxPicture(small, (height, width), boxes, cut, left_out)
 
 
 def _rows_of(boxes: Sequence[box_files.Rows]) -> box_files.Rows:

@@ -71,6 +71,19 @@ def test_boxes_of_a_source_are_in_pixels_of_the_model(kind: str, tmp_path: Path)
         np.testing.assert_allclose(own[1:], np.multiply(corners, 64 / 60), atol=0.01)
 
 
+@pytest.mark.parametrize("kind", ["yolo", "voc", "coco"])
+def test_answers_for_a_source_name_files_and_are_in_their_pixels(kind: str, tmp_path: Path) -> None:
+    """Pictures of 60x40, shrunk to 30x20 as they are read, and magnified to 64x43."""
+    write_pictures(kind, tmp_path / "photos")
+    source, model = source_of(kind, tmp_path / "photos"), detector(tmp_path)
+    found = read_input(Path(f"{kind}:{source}?side=30"), model)
+    assert sorted(Path(name).name for name in found.names) == ["a.jpg", "b.jpg", "c.jpg"]
+    assert all(Path(name).is_file() for name in found.names)
+    answer = np.array([[0, 0, 0, 64, 32, 0.5]])
+    corners = {model.result(answer, zoom=zoom)["boxes"][0]["corners"] for zoom in found.zooms}
+    assert corners == {(0, 0, 60, 30)}
+
+
 def test_answers_of_a_detector_are_in_pixels_of_the_picture(tmp_path: Path) -> None:
     """A picture of 1600x800, which is shrunk to 640x320 before it is brought to 64x64."""
     model, photo = detector(tmp_path), tmp_path / "photo.png"
