@@ -190,24 +190,14 @@ def _as_text(answer: dict[str, Any]) -> str:
     """The result of one line for people: its id and the classes of each image, or the error."""
     if "error" in answer:
         return f"{answer['id']}  error: {answer['error']}"
-    images = [_in_words(result) for result in answer["results"]]
+    images = [_on_one_line(result) for result in answer["results"]]
     return f"{answer['id']}  {' | '.join(images)}"
 
 
-def _in_words(result: dict[str, Any]) -> str:
-    """`seven 93.1%` of a class, `co2 612.4` of a number."""
-    if "boxes" in result:
-        return "  ".join(map(_box_in_words, result["boxes"])) or "nothing"
-    if "outputs" in result:
-        text = "  ".join(f"{output['name']} {output['value']:.6g}" for output in result["outputs"])
-        return f"{text}  unusual" if result.get("unusual") else text
-    return "  ".join(f"{ranked['name']} {ranked['probability']:.1%}" for ranked in result["top"])
+def _on_one_line(result: Mapping[str, Any]) -> str:
+    from edge_client.inference.queries import answer_in_words
 
-
-def _box_in_words(box: Mapping[str, Any]) -> str:
-    """`cell 93.1% at 12,30-60,78`: from the left upper to the right lower corner."""
-    left, top, right, bottom = map(round, box["corners"])
-    return f"{box['name']} {box['score']:.1%} at {left},{top}-{right},{bottom}"
+    return "  ".join(answer_in_words(result))
 
 
 def _tell_exporter(model: "LoadedModel") -> None:
@@ -238,7 +228,7 @@ def _print(
             }
         )
         return
-    rows = [(answer["input"], _in_words(answer)) for answer in answers]
+    rows = [(answer["input"], _on_one_line(answer)) for answer in answers]
     title = {"classes": "class", "flags": "class", "boxes": "boxes"}.get(model.task.labels, "output")
     print_table(("input", title), rows)
     if "accuracy" in metrics:

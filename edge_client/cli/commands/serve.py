@@ -30,6 +30,7 @@ requests:
                     or {"values": {"temperature": 21.4, "co2": 480}} of a table; ?top=K for more classes
   GET /healthz      200 with a model, 503 without
   GET /metrics      for Prometheus
+  GET /             with --page: the last picture, its boxes or classes, for a browser
   With --broker the same requests arrive on fed/v1/FEDERATION/devices/DEVICE/predict/request
   and are answered on fed/v1/FEDERATION/devices/DEVICE/predict/answer.
 
@@ -61,6 +62,7 @@ OPTIONS = (
     options.Option(
         "--poll-s", float, "seconds between checks for a new model (default: 1)", 1.0, "S", options.SECONDS
     ),
+    options.Option("--page", bool, "show the last picture with its answer at /"),
     options.Option("--broker", help="also answer over this MQTT broker", metavar="URL"),
     *options.tls_options("this service's"),
     options.Option("--federation", help="(default: %(default)s)", default="federation", metavar="NAME"),
@@ -92,7 +94,7 @@ def execute(args: argparse.Namespace) -> int:
     begin_log(args, level=logging.INFO, **named)
     source = _source(args)
     health = _health(source)
-    predictor = Predictor(source, RequestMetrics(), health)
+    predictor = Predictor(source, RequestMetrics(), health, keeps_last=args.page)
     predictor.refresh()
     if predictor.model is None and args.model is not None:
         raise ConfigError(predictor.trouble)

@@ -1,9 +1,13 @@
 """The HTTP channel: `POST /predict`, `GET /healthz`, `GET /metrics`, with the standard library alone.
 
+`GET /` shows the last example with its answer, if the predictor keeps it.
+
 It is meant for loopback or behind a proxy, because it has no authentication.
 """
 
+import base64
 import contextlib
+import html
 import json
 import logging
 import socket
@@ -11,12 +15,15 @@ import threading
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from socketserver import ThreadingTCPServer
+from string import Template
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from edge_client.inference.queries import answer_in_words, draw_boxes
 from edge_client.inference.service.metrics import CONTENT_TYPE
-from edge_client.inference.service.predictor import Predictor, answer_or_refuse
+from edge_client.inference.service.predictor import Answered, Predictor, answer_or_refuse
 from edge_client.system.bounded_listener import BoundedListener
 from schemas.errors import ConfigError, nearest
 
@@ -26,6 +33,7 @@ MAX_BODY = 8 * 1024 * 1024
 MAX_CONNECTIONS, PER_ADDRESS = 64, 32
 IDLE_S, REQUEST_S = 30.0, 60.0  # after which an idle connection, and an incomplete request, is closed
 JSON = "application/json"
+PAGE_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; frame-ancestors 'none'"
 _STATUS = {
     "ok": HTTPStatus.OK,
     "bad": HTTPStatus.BAD_REQUEST,
@@ -111,6 +119,10 @@ class Handler(BaseHTTPRequestHandler):
             case "/metrics":
                 page = predictor.metrics.text(predictor.model, predictor.provider)
                 self._send(HTTPStatus.OK, page.encode(), CONTENT_TYPE)
+            case "/" if predictor.keeps_last:
+                page = page_of(predictor.last)
+                about = {"Content-Security-Policy": PAGE_POLICY, "Cache-Control": "no-store"}
+                self._send(HTTPStatus.OK, page.encode(), "text/html; charset=utf-8", **about)
             case "/predict":
                 self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "send the image with POST", Allow="POST")
             case _:
@@ -180,3 +192,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log no requests: `/metrics` counts them."""
+
+
+def page_of(last: Answered | None) -> str:
+    """The page of the last example: its picture with boxes, if it is one, and the answer."""
+    template = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
+    if last is None:
+        return template.substitute(title="Nothing answered yet", picture="", lines="")
+    loaded, picture = last.model.loaded, ""
+    if len(loaded.input_shape) == 3:
+        boxes = loaded.boxes(last.answer) if loaded.task.labels == "boxes" else ()
+        drawn = draw_boxes(last.example, loaded.preprocessing.scale, boxes)
+        picture = f'<img alt="" src="data:image/png;base64,{base64.b64encode(drawn).decode()}">'
+    lines = "".join(f"<li>{html.escape(line)}</li>" for line in answer_in_words(last.result))
+    title = html.escape(f"{last.model.version} ({last.model.variant})")
+    return template.substitute(title=title, picture=picture, lines=lines)

@@ -8,10 +8,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from edge_client.data.dataset import Inputs, Pixels
 from edge_client.inference.onnx_model import said_in_one_line
 from edge_client.inference.providers.table import CPU
 from edge_client.inference.service.health import HealthWriter
@@ -35,11 +37,33 @@ class NotReady(Exception):
     """There is no model yet."""
 
 
-class Predictor:
-    """Answers requests with the current model of a source; thread-safe. `health` is kept for rollouts."""
+@dataclass(frozen=True, eq=False)
+class Answered:
+    """An example [C, H, W], or of another shape, and a model's answer to it, also as `LoadedModel.result`."""
 
-    def __init__(self, source: Source, metrics: RequestMetrics, health: HealthWriter | None = None) -> None:
+    model: Model
+    example: Pixels
+    answer: Inputs
+    result: dict[str, Any]
+
+
+class Predictor:
+    """Answers requests with the current model of a source; thread-safe. `health` is kept for rollouts.
+
+    With `keeps_last` the last example that was answered is `last`.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        metrics: RequestMetrics,
+        health: HealthWriter | None = None,
+        *,
+        keeps_last: bool = False,
+    ) -> None:
         self._source, self.metrics, self._health = source, metrics, health
+        self.keeps_last = keeps_last
+        self.last: Answered | None = None
         self.turns = threading.BoundedSemaphore(AT_ONCE)
         self._reloading = threading.Lock()
         self._stamp: Any = None
@@ -94,6 +118,8 @@ class Predictor:
         if self._health is not None:
             self._health.count_answer(seconds)
         results = [model.loaded.result(row, top=request.top, zoom=request.zoom) for row in answers]
+        if self.keeps_last:
+            self.last = Answered(model, request.images[-1].copy(), answers[-1], results[-1])
         document: dict[str, Any] = {"model": _words(model), "results": results}
         if request.id is not None:
             document["id"] = request.id

@@ -1,5 +1,7 @@
 """Boxes as outputs of an exported detector, and drawn."""
 
+import base64
+import io
 import re
 from pathlib import Path
 
@@ -14,9 +16,13 @@ from edge_client.cli.main import main
 from edge_client.data.tasks import detection
 from edge_client.inference.export.onnx import export_onnx
 from edge_client.inference.onnx_model import load_model
+from edge_client.inference.service.metrics import RequestMetrics
+from edge_client.inference.service.model_source import FileSource
+from edge_client.inference.service.predictor import Predictor
 from edge_client.models.detector import Detector
 from edge_client.training.evaluation import logits
-from schemas.values import Preprocessing
+from schemas.values import Preprocessing, Resizing
+from tests.edge_client.inference.service.test_http import Running
 
 SHAPE, CLASSES = (1, 64, 96), 3
 NAMES = ("cell", "leaf", "stone")
@@ -38,7 +44,7 @@ def detector() -> nn.Module:
 @pytest.fixture(scope="module")
 def path(detector: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
     written = tmp_path_factory.mktemp("model") / "model.onnx"
-    about = Preprocessing(scale=255.0, class_names=NAMES)
+    about = Preprocessing(scale=255.0, class_names=NAMES, resizing=Resizing(letterbox=True))
     noted = {"preprocessing": about, "provenance": {}, "task": "detection"}
     export_onnx(detector, written, input_shape=SHAPE, sample=PICTURES, **noted)
     return written
@@ -129,6 +135,33 @@ def test_infer_prints_boxes_and_draws_them(
     drawn = sorted((tmp_path / "found").iterdir())
     assert [each.name for each in drawn] == [f"photo{number}.png" for number in range(len(PICTURES))]
     pixels = np.asarray(Image.open(drawn[0]))
-    assert pixels.shape == (64, 96, 3)
+    assert pixels.shape == (6 * 64, 6 * 96, 3)
     # The picture was grey, and boxes are in colour.
+    assert (pixels[:, :, 0] != pixels[:, :, 1]).any()
+
+
+def test_serve_answers_boxes_in_pixels_of_the_picture_and_shows_them(path: Path) -> None:
+    """A photo of 192x128 pixels, half as large for the model."""
+    Image.fromarray(PICTURES[0, 0]).resize((192, 128)).save(photo := io.BytesIO(), "PNG")
+    running = Running(Predictor(FileSource(path), RequestMetrics(), keeps_last=True))
+    try:
+        assert "Nothing answered yet" in running.ask("GET", "/")[1]
+        status, answer = running.post(photo.getvalue())
+        page = running.ask("GET", "/")[1]
+    finally:
+        running.connection.close()
+        running.stop()
+    assert status == 200
+    small = np.asarray(Image.open(photo).resize((96, 64), Image.Resampling.BILINEAR))
+    model = load_model(path)
+    (wanted,) = (model.boxes(row) for row in model.predict(small[None, None]))
+    boxes = answer["results"][0]["boxes"]
+    assert [box["name"] for box in boxes] == [box.name for box in wanted]
+    corners = [box["corners"] for box in boxes]
+    np.testing.assert_allclose(corners, 2 * np.array([box.corners for box in wanted]), rtol=1e-3)
+    left, top, right, bottom = map(round, corners[0])
+    assert f"<li>{boxes[0]['name']} {boxes[0]['score']:.1%} at {left},{top}-{right},{bottom}</li>" in page
+    (drawn,) = re.findall(r'src="data:image/png;base64,([^"]*)"', page)
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(drawn))))
+    assert pixels.shape == (6 * 64, 6 * 96, 3)
     assert (pixels[:, :, 0] != pixels[:, :, 1]).any()

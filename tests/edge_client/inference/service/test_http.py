@@ -73,6 +73,20 @@ def test_an_answer_names_its_model(running: Running) -> None:
     assert (answer["id"], answer["model"]["version"]) == ("4", "model.onnx")
 
 
+def test_a_page_shows_names_as_text(tmp_path: Path) -> None:
+    path = named(tmp_path / "model.onnx", "ant", "<b>bee</b>", "cat")
+    shown = Running(Predictor(FileSource(path), RequestMetrics(), keeps_last=True))
+    try:
+        shown.post(PIXELS)
+        status, page = shown.ask("GET", "/")
+    finally:
+        shown.connection.close()
+        shown.stop()
+    assert status == 200
+    assert "<h1>ant round 2 (" in page
+    assert "<li>&lt;b&gt;bee&lt;/b&gt; 100.0%</li>" in page
+
+
 def test_health_and_metrics(running: Running) -> None:
     running.post(PIXELS)
     status, health = running.ask("GET", "/healthz")
