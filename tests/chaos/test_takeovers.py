@@ -6,8 +6,10 @@ import pytest
 
 from edge_server.transport.broker.launch import find_mosquitto
 from tests.chaos.takeovers import takeovers
+from tests.slow import mark_slow
 
 
+@mark_slow
 @pytest.mark.skipif(find_mosquitto() is None, reason="no mosquitto on this machine")
 @pytest.mark.timeout(600)
 def test_a_takeover_changes_nothing(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from schemas.messages import Task, Update
 from schemas.values import CapabilityProfile
 from tests.integration import device_threads
 from tests.integration.conftest import Run
+from tests.slow import slow
 
 Serve = Callable[[Config], Run]
 Start = Callable[[Config], list[Future[str | None]]]
@@ -132,7 +133,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("recipe", SMALL)
+@pytest.mark.parametrize("recipe", ["fedbuff", slow("attending-fedbuff")])
 def test_a_buffered_round_counts_updates_of_earlier_rounds(
     serve: Serve, start: Start, monkeypatch: pytest.MonkeyPatch, recipe: str
 ) -> None:

@@ -99,7 +99,7 @@ PLAIN = {"strategy.downlink": "[]"}
     ("broker", "words", "model"),
     [
         (BROKERS[0], {}, HALVES),
-        (BROKERS[1], PLAIN, FLOATS),
+        slow(BROKERS[1], PLAIN, FLOATS),
         slow(BROKERS[0], PLAIN, FLOATS),
         slow(BROKERS[1], {}, HALVES),
     ],

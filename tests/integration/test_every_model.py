@@ -29,12 +29,13 @@ SETTINGS = {
 
 QUICK = ("cnn", "mlp", "resnet20", "tcn", "two-nn", "vit-tiny")
 """Networks that are pruned in `make test`."""
+LONGEST = ("mobilenet-v2", "mobilenet-v2-quarter")
 PAIRS = [
     (model, "attending") if model in QUICK or LARGER == () else slow(model, "attending")
     for model in sorted(set(MODELS) - WITHOUT_PICTURES - {*LARGER})
 ]
 WHOLE = [
-    (model, "fedavg") if model not in (*QUICK, "mobilenet-v2") or LARGER == () else slow(model, "fedavg")
+    (model, "fedavg") if model not in (*QUICK, *LONGEST) or LARGER == () else slow(model, "fedavg")
     for model in sorted(set(MODELS) - WITHOUT_PICTURES - {*LARGER})
 ]
 

@@ -88,6 +88,7 @@ def agent(address, state: Path, name: str, source: str, index: int) -> Agent:
 
 
 EVALUATED = ("classification", "regression")
+SLOW = ("classification", ATTENDING)
 
 
 def configured(task: str, settings: dict[str, object]) -> Config:
@@ -127,7 +128,7 @@ def check_thresholds(devices: Path, answer: dict[str, list[dict[str, object]]]) 
 
 
 @ONE_BROKER
-@pytest.mark.parametrize("task", [slow(task) if task == "classification" else task for task in TASKS])
+@pytest.mark.parametrize("task", [slow(task) if task in SLOW else task for task in TASKS])
 def test_a_federation_of_every_task(
     address, serve, tmp_path: Path, task: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

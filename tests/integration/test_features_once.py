@@ -74,7 +74,7 @@ def test_a_run_with_and_without_the_cache_has_the_same_bits(
     assert results(tmp_path / "kept") == results(tmp_path / "not-kept")
 
 
-@pytest.mark.parametrize("recipe", ["attending", "hermes", "fjord"])
+@pytest.mark.parametrize("recipe", ["attending", slow("hermes"), slow("fjord")])
 def test_an_objective_that_looks_behind_the_features_alone_trains_on_them(
     tmp_path: Path, recipe: str
 ) -> None:

@@ -35,6 +35,7 @@ def served(folder: Path, index: int) -> Path:
     return folder / "devices" / device_name(index) / "models" / "model.onnx"
 
 
+@mark_slow
 @ONE_BROKER
 @pytest.mark.skipif(not (DATA / "occupancy").is_dir(), reason="the occupancy data is not here")
 def test_whether_somebody_is_in_the_room(

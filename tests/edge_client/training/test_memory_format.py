@@ -18,6 +18,7 @@ from edge_client.training.memory_format import channels_innermost
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
 from tests.other_networks import Viewed
+from tests.slow import slow
 
 SHAPE = (3, 16, 16)
 PROBES = torch.zeros(2, *SHAPE)
@@ -26,8 +27,8 @@ NETWORKS = [
     ("cnn", SHAPE),
     ("cnn-group", SHAPE),
     ("resnet20", SHAPE),
-    ("resnet56", SHAPE),
-    ("mobilenet-v2", SHAPE),
+    slow("resnet56", SHAPE),
+    slow("mobilenet-v2", SHAPE),
 ]
 
 

@@ -90,10 +90,10 @@ PLANS = {
     "warmed": plan(momentum=0.9, warm_up_steps=5),
     "sharp": plan(momentum=0.9, sam_radius=0.1, local_epochs=3),
 }
-QUICK = {("mlp", "sharp"), ("mlp", "warmed"), ("cnn-batch", "momentum"), ("cnn-group", "momentum")} | {
+QUICK = {("mlp", "sharp"), ("mlp", "warmed"), ("cnn-batch", "momentum")} | {
     ("normalised", optimizer) for optimizer in ("momentum", "adam")
 }
-"""Every kind of network with a descent in its graph, and optimizers with buffers and random numbers."""
+"""Dense layers, convolutions and running statistics, and optimizers with buffers and random numbers."""
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from edge_server.coordinator.round_tests import RoundTest, RoundTests, usual_cou
 from tests.edge_server.simulation.small import StopAfter, history, last_model, run
 from tests.edge_server.simulation.test_rolling_back import WORDS as UNDONE
 from tests.edge_server.simulation.test_rolling_back import assert_rolled_back, poisoned
+from tests.slow import slow
 
 __all__ = ["poisoned"]
 
@@ -121,7 +122,7 @@ def test_an_interrupted_run_has_the_test_of_its_last_round(
     assert_same(tmp_path / "run", between)
 
 
-@pytest.mark.parametrize("poisoned", [1e6, 1e30], indirect=True)
+@pytest.mark.parametrize("poisoned", [1e6, slow(1e30)], indirect=True)
 def test_a_model_without_finite_numbers_is_undone_before_the_next_round(
     tmp_path: Path, poisoned: None, begun: list[RoundTests]
 ) -> None:

@@ -10,11 +10,12 @@ from edge_server.config.load import load_config
 from edge_server.simulation.population import make_population
 from schemas.errors import ConfigError
 from tests.edge_server.simulation.small import history, last_model, run
+from tests.slow import slow
 
 RUN = ("num-clients=4", "rounds=2", "tiers.ratios=[0.5, 0.0]", "learning-rate=0.1")
 
 
-@pytest.mark.parametrize("trainer", ["onnx", '["torch", "onnx"]'])
+@pytest.mark.parametrize("trainer", [slow("onnx"), '["torch", "onnx"]'])
 def test_the_same_seed_gives_the_same_bits(tmp_path: Path, trainer: str) -> None:
     for name in ("first", "second"):
         run(tmp_path / name, "heterofl", *RUN, f"simulation.trainer={trainer}")

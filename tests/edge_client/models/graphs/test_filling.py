@@ -22,8 +22,8 @@ from tests.slow import slow
 ALL = os.environ.get("EVERY_NETWORK") == "1"
 LARGER = ("mobilenet-v2", "resnet56", "resnet20-group")
 """Networks that only `make test-graphs` fills: a smaller one has the same builder and layers."""
-SLOW = ("mobilenet-v2-quarter", "two-nn", "cnn", "resnet20", "vit-tiny")
-"""Of `two-nn` and `cnn` all layers are in `cnn-batch`; the others take longest."""
+SLOW = ("mobilenet-v2-quarter", "two-nn", "cnn", "cnn-group", "tcn", "resnet20", "vit-tiny")
+"""Of `two-nn` and `cnn` all layers are in `cnn-batch`, of `tcn` in `cnn-1d`; the others take longest."""
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,11 @@ from edge_client.models.graphs.portable import attribute_of, make_portable
 from edge_client.models.registry import MODELS
 from edge_client.models.speech_cnn import LogMel
 from tests.edge_client.models.graphs.networks import graph, network, spec_of
+from tests.slow import mark_slow, slow
 
 REWRITTEN = ("cnn-group", "mobilenet-v2-quarter", "speech-cnn", "tcn", "vit-tiny")
+UNCHANGED = sorted({*MODELS} - {*REWRITTEN, "mobilenet-v2", "resnet20-group", "resnet56"})
+SLOW = ("mobilenet-v2-quarter", "resnet20")
 
 
 def complete(module: nn.Module, drawn: bytes, shape: tuple[int, ...]) -> tuple[bytes, Any]:
@@ -39,7 +42,7 @@ def operators(model: Any) -> list[str]:
     return [node.op_type for node in model.graph.node]
 
 
-@pytest.mark.parametrize("name", REWRITTEN)
+@pytest.mark.parametrize("name", [slow(name) if name in SLOW else name for name in REWRITTEN])
 def test_a_rewritten_network_computes_the_same_at_any_batch(name: str) -> None:
     shape = spec_of(name).input_shape
     before, model = complete(network(name), graph(name), shape)
@@ -50,9 +53,7 @@ def test_a_rewritten_network_computes_the_same_at_any_batch(name: str) -> None:
         np.testing.assert_allclose(outputs(after, inputs), outputs(before, inputs), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "name", sorted({*MODELS} - {*REWRITTEN, "mobilenet-v2", "resnet20-group", "resnet56"})
-)
+@pytest.mark.parametrize("name", [slow(name) if name in SLOW else name for name in UNCHANGED])
 def test_another_network_stays_as_it_is(name: str) -> None:
     before, model = complete(network(name), graph(name), spec_of(name).input_shape)
     assert model == ModelProto.FromString(before)
@@ -91,20 +92,38 @@ def test_spectra_become_pictures_by_a_constant_shape() -> None:
     assert "Unsqueeze" not in operators(model)
 
 
-def test_depth_wise_kernels_that_meet_one_pixel_are_cut_to_it() -> None:
-    name = "mobilenet-v2-quarter"
-    before, model = complete(network(name), graph(name), spec_of(name).input_shape)
-    sizes = [
+def test_one_pixel_has_no_mean_and_meets_the_centre_of_a_depth_wise_kernel_alone() -> None:
+    layers = [nn.Conv2d(3, 3, 3, stride=stride, padding=1, groups=3) for stride in (2, 1)]
+    module, shape = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2)), (3, 2, 2)
+    before, model = complete(module.eval(), draw_graph(module, shape), shape)
+    assert operators(ModelProto.FromString(before)) == ["Conv", "Conv", "ReduceMean", "Reshape", "Gemm"]
+    assert operators(model) == ["Conv", "Conv", "Reshape", "Gemm"]
+    assert kernels(model) == [(3, 3), (1, 1)]
+    inputs = np.random.default_rng(0).standard_normal((5, *shape), dtype=np.float32)
+    after = outputs(model.SerializeToString(), inputs)
+    np.testing.assert_allclose(after, outputs(before, inputs), rtol=0, atol=1e-6)
+
+
+def kernels(model: Any) -> list[tuple[int, ...]]:
+    """The sizes of depth-wise kernels."""
+    return [
         tuple(attribute_of(node, "kernel_shape").ints)
         for node in model.graph.node
         if node.op_type == "Conv" and attribute_of(node, "group").i > 1
     ]
+
+
+@mark_slow
+def test_depth_wise_kernels_of_mobilenet_are_cut_in_its_last_blocks() -> None:
+    name = "mobilenet-v2-quarter"
+    before, model = complete(network(name), graph(name), spec_of(name).input_shape)
     # At 32 pixels the last three blocks have one pixel, and the one before them makes it of two.
-    assert sizes == [(3, 3)] * 14 + [(1, 1)] * 3
+    assert kernels(model) == [(3, 3)] * 14 + [(1, 1)] * 3
     assert len(model.SerializeToString()) < len(before) - 16_000
 
 
-def test_one_pixel_has_no_mean() -> None:
+@mark_slow
+def test_the_one_pixel_of_mobilenet_has_no_mean() -> None:
     name = "mobilenet-v2-quarter"
     before, model = complete(network(name), graph(name), spec_of(name).input_shape)
     assert operators(ModelProto.FromString(before))[-4:] == ["Clip", "ReduceMean", "Reshape", "Gemm"]

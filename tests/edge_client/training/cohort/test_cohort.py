@@ -141,12 +141,12 @@ def test_objectives_look_inside_what_follows_features_as_alone(settings: dict[st
             assert ours.metrics.features is not None
 
 
-def test_dropout_draws_what_a_device_draws_alone() -> None:
+@pytest.mark.parametrize("settings", [{}, slow({"sam_radius": 0.1, "local_epochs": 3})])
+def test_dropout_draws_what_a_device_draws_alone(settings: dict[str, Any]) -> None:
     head = ("classifier.1.weight", "classifier.1.bias")
-    for settings in ({}, {"sam_radius": 0.1, "local_epochs": 3}):
-        given = jobs("mobilenet-v2-quarter", plan(**settings), trained=head)
-        for ours, job in zip(together(given), given, strict=True):
-            check_equal(ours, alone(job))
+    given = jobs("mobilenet-v2-quarter", plan(**settings), trained=head)
+    for ours, job in zip(together(given), given, strict=True):
+        check_equal(ours, alone(job))
 
 
 def test_the_same_cohort_has_the_same_bits() -> None:

@@ -19,6 +19,7 @@ from schemas.errors import EdgeError, Reason
 from schemas.messages import TrainTask, Update
 from tests.forked.workers import forked
 from tests.integration.bench import Bench
+from tests.slow import slow
 
 __all__ = ["forked"]
 
@@ -66,7 +67,7 @@ def whole_round(bench: Run, number: int, *, damaged: str = "") -> tuple[RoundRec
 
 
 @pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize("recipe", ["attending", "fedbuff", "median"])
+@pytest.mark.parametrize("recipe", ["attending", slow("fedbuff"), "median"])
 def test_processes_find_and_make_what_the_server_does(tmp_path: Path, recipe: str) -> None:
     with (
         run(tmp_path / "alone", recipe, processes=0) as alone,
