@@ -10,6 +10,7 @@ import numpy as np
 
 from edge_server.config.units import UNKNOWN, clean, count_text, counted_text, percent_text
 from edge_server.storage.records import DataStatistics, Distribution, RoundRecord
+from edge_server.storage.run_files import read_history
 from edge_server.storage.run_folder import RunFolder
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -53,8 +54,7 @@ def newest_statistics(history: Sequence[RoundRecord]) -> DataStatistics | None:
 def last_statistics(folder: Path) -> DataStatistics | None:
     """The newest statistics of the run in a folder; None without any, or without a run."""
     history = RunFolder(folder).history
-    lines = history.read_text().splitlines() if history.is_file() else ()
-    return newest_statistics([RoundRecord.model_validate_json(line) for line in lines])
+    return newest_statistics(read_history(history)) if history.is_file() else None
 
 
 def feature_rows(found: Distribution, names: Sequence[str], else_called: str = "") -> Iterator[FeatureRow]:

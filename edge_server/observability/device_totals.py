@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from edge_server.config.load import load_config
 from edge_server.rounds import reputation
@@ -209,7 +209,7 @@ def read_device_totals(path: Path) -> list[DeviceTotals]:
     folder = RunFolder(path)
     history = run_files.read_history(path / "history.jsonl")
     counted = Counter(device for record in history for device in record.completed)
-    summary = _summary(path / "summary.json")
+    summary = run_files.read_summary(path / "summary.json") if folder.has_ended else None
     refused = {row.device: row.refused for row in summary.devices} if summary else _count_refusals(folder)
     out = _find_quarantined(folder, history)
     met = _met(folder)
@@ -233,17 +233,6 @@ def _met(folder: RunFolder) -> dict[str, SkippedFiles | None]:
     """Every device that was connected when a round was planned, with what it has left out of its data."""
     with closing(JournalReader(folder.journal)) as reader:
         return {name: DataCard.model_validate_json(data).skipped for name, *_, data in reader.devices()}
-
-
-def _summary(path: Path) -> records.Summary | None:
-    if not path.exists():
-        return None
-    try:
-        return records.Summary.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise ConfigError(f"not a summary: {run_files.first_validation_error(error)}", place=path) from error
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", place=path) from error
 
 
 def _links(folder: RunFolder, names: Iterable[str], summary: records.Summary | None) -> dict[str, LinkBytes]:

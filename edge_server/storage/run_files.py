@@ -53,7 +53,7 @@ def read_run_files(directory: Path) -> RunFiles:
     if not directory.is_dir():
         raise ConfigError("expected a run folder, found no such directory", place=directory)
     return RunFiles(
-        _summary(directory / "summary.json"),
+        read_summary(directory / "summary.json"),
         read_history(directory / "history.jsonl"),
         _federation(directory / "federation.toml"),
     )
@@ -70,7 +70,7 @@ def _text(path: Path) -> str:
         raise ConfigError(f"cannot be read: {error}", place=path) from error
 
 
-def _summary(path: Path) -> Summary:
+def read_summary(path: Path) -> Summary:
     try:
         return Summary.model_validate_json(_text(path))
     except ValidationError as error:

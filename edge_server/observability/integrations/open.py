@@ -6,25 +6,21 @@ Each is switched on by a section of the federation file and has its own connecti
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edge_client.transport.broker_link import BrokerAddress
 from edge_server.config.config import Config
 from edge_server.config.object_store import HomeAssistantSettings, SparkplugSettings
+from edge_server.observability.integrations.bridge import Bridge
 from edge_server.observability.snapshot import Watcher, WatcherGroup
 from edge_server.security.identity.settings import service_broker_address
 from schemas.errors import ConfigError
-
-if TYPE_CHECKING:
-    from edge_server.observability.integrations.home_assistant.service import HomeAssistant
-    from edge_server.observability.integrations.sparkplug.service import Sparkplug
 
 
 @contextlib.contextmanager
 def open_bridges(config: Config, address: BrokerAddress, registry: Path) -> Iterator[Watcher]:
     """All configured bridges as one watcher; raises `ConfigError` for a bridge that cannot be opened."""
     name = config.federation.name
-    bridges: list[HomeAssistant | Sparkplug] = []
+    bridges: list[Bridge] = []
     if config.home_assistant.discovery:
         bridges.append(_home_assistant(config.home_assistant, name, address, registry))
     if config.sparkplug.group is not None:
@@ -38,7 +34,7 @@ def open_bridges(config: Config, address: BrokerAddress, registry: Path) -> Iter
 
 def _home_assistant(
     settings: HomeAssistantSettings, federation: str, address: BrokerAddress, registry: Path
-) -> "HomeAssistant":
+) -> Bridge:
     from edge_server.observability.integrations.home_assistant.service import HomeAssistant
 
     broker, rollout = (
@@ -48,9 +44,7 @@ def _home_assistant(
     return HomeAssistant(settings, federation, registry, address=broker, rollout=rollout)
 
 
-def _sparkplug(
-    settings: SparkplugSettings, federation: str, address: BrokerAddress, folder: Path
-) -> "Sparkplug":
+def _sparkplug(settings: SparkplugSettings, federation: str, address: BrokerAddress, folder: Path) -> Bridge:
     """The bridge; the connection number is kept in `folder` over all runs."""
     assert settings.group is not None
     try:

@@ -101,22 +101,22 @@ def run_families(snapshot: Snapshot, *, closed_at: float) -> Iterator[Metric]:
     yield from gauge("privacy_epsilon_budget", "Epsilon that the run may spend.", snapshot.load.budget)
 
 
+FIGURES = (
+    ("last_round_duration_seconds", "Duration of the last closed round.", "duration_s"),
+    ("train_loss", "Loss on the devices, of the last closed round.", "train_loss"),
+    ("test_loss", "Loss on the server's test data.", "test_loss"),
+    ("test_accuracy_ratio", "Accuracy on the server's test data, 0 to 1.", "test_accuracy"),
+    ("client_accuracy_ratio", "Devices' mean on their own data, 0 to 1.", "client_accuracy"),
+    ("privacy_epsilon", "Epsilon spent by all rounds so far.", "epsilon"),
+    ("privacy_delta", "Delta at which epsilon is computed.", "delta"),
+)
+
+
 def _last_round(history: tuple[RoundRecord, ...]) -> Iterable[Metric]:
     """Figures of the last closed round; a missing figure is taken from the newest round that has it."""
-
-    def last(name: str) -> float | None:
-        found = (getattr(record, name) for record in reversed(history))
-        return next((float(value) for value in found if value is not None), None)
-
-    yield from gauge("last_round_duration_seconds", "Duration of the last closed round.", last("duration_s"))
-    yield from gauge("train_loss", "Loss on the devices, of the last closed round.", last("train_loss"))
-    yield from gauge("test_loss", "Loss on the server's test data.", last("test_loss"))
-    yield from gauge(
-        "test_accuracy_ratio", "Accuracy on the server's test data, 0 to 1.", last("test_accuracy")
-    )
-    yield from gauge(
-        "client_accuracy_ratio", "Devices' mean on their own data, 0 to 1.", last("client_accuracy")
-    )
+    for name, help, field in FIGURES:
+        found = (getattr(record, field) for record in reversed(history))
+        yield from gauge(name, help, next((float(value) for value in found if value is not None), None))
     tiers = next((record.tier_accuracy for record in reversed(history) if record.tier_accuracy), {})
     yield from gauges(
         "tier_test_accuracy_ratio",
@@ -131,8 +131,6 @@ def _last_round(history: tuple[RoundRecord, ...]) -> Iterable[Metric]:
         ("metric",),
         {(name,): value for name, value in figures.items()},
     )
-    yield from gauge("privacy_epsilon", "Epsilon spent by all rounds so far.", last("epsilon"))
-    yield from gauge("privacy_delta", "Delta at which epsilon is computed.", last("delta"))
 
 
 # No label names a device, as each name would be a series of its own.

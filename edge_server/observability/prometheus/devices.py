@@ -78,44 +78,22 @@ class DeviceReadings:
     disk_free_bytes: float | None = None
 
 
+READINGS = {
+    "connected": ("device_connected", "1 for a device that is connected."),
+    "seen_at": ("device_seen_timestamp_seconds", "When the device was last heard."),
+    "certificate_until": ("device_certificate_end_timestamp_seconds", "When the device's certificate ends."),
+    "celsius": ("device_temperature_celsius", "The device's last temperature."),
+    "disk_free_bytes": ("device_disk_free_bytes", "Free space on the disk of the device's state folder."),
+}
+
+
 def device_families(rows: Iterable[DeviceReadings]) -> Iterator[Metric]:
     """One gauge per device and known reading."""
     devices = list(rows)
-
-    def values_of(name: str) -> Labelled:
-        found = (((row.federation, row.device), getattr(row, name)) for row in devices)
-        return {labels: float(value) for labels, value in found if value is not None}
-
-    yield from gauges(
-        "device_connected",
-        "1 for a device that is connected.",
-        ("federation", "device"),
-        values_of("connected"),
-    )
-    yield from gauges(
-        "device_seen_timestamp_seconds",
-        "When the device was last heard.",
-        ("federation", "device"),
-        values_of("seen_at"),
-    )
-    yield from gauges(
-        "device_certificate_end_timestamp_seconds",
-        "When the device's certificate ends.",
-        ("federation", "device"),
-        values_of("certificate_until"),
-    )
-    yield from gauges(
-        "device_temperature_celsius",
-        "The device's last temperature.",
-        ("federation", "device"),
-        values_of("celsius"),
-    )
-    yield from gauges(
-        "device_disk_free_bytes",
-        "Free space on the disk of the device's state folder.",
-        ("federation", "device"),
-        values_of("disk_free_bytes"),
-    )
+    for field, (name, help) in READINGS.items():
+        found = (((row.federation, row.device), getattr(row, field)) for row in devices)
+        values: Labelled = {labels: float(value) for labels, value in found if value is not None}
+        yield from gauges(name, help, ("federation", "device"), values)
 
 
 def readings_of_run(federation: str, views: Iterable[DeviceView]) -> Iterator[DeviceReadings]:

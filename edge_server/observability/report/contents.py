@@ -19,7 +19,7 @@ from edge_server.releases.registry import describe, registry
 from edge_server.storage import records, run_files
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.provenance import Provenance, provenance
-from edge_server.storage.run_folder import RunFolder
+from edge_server.storage.run_folder import RunFolder, read_manifest
 from schemas.errors import EdgeError
 from schemas.selectors import EVERY, Where, selectable
 
@@ -100,7 +100,7 @@ def read_run_contents(directory: Path) -> RunContents:
         tomllib.loads(files.federation_toml),
         read_provenance(directory),
         version,
-        _read_manifest(directory, files.history),
+        read_manifest(RunFolder(directory).version(files.history[-1].round)) if files.history else {},
         boards,
         trained,
     )
@@ -112,17 +112,6 @@ def _version(directory: Path) -> registry.Version | None:
         return describe.describe_run(directory)
     except (EdgeError, OSError):
         return None
-
-
-def _read_manifest(directory: Path, history: tuple[records.RoundRecord, ...]) -> Mapping[str, Any]:
-    """The manifest of the last round's model; empty without one."""
-    if not history:
-        return {}
-    try:
-        found = json.loads((RunFolder(directory).version(history[-1].round) / "manifest.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _journal(directory: Path) -> tuple[dict[str, str], dict[str, int]]:

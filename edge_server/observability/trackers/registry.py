@@ -1,7 +1,7 @@
-"""`--write`: the writers by name, which write a run's rounds to TensorBoard, MLflow or Weights & Biases."""
+"""`--write`: write a run's rounds to TensorBoard, MLflow or Weights & Biases."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,33 +21,10 @@ WRITE = Option(
 )
 
 
-def _tensorboard(target: str) -> "Writer":
-    from edge_server.observability.trackers.writers import TensorBoardWriter
-
-    return TensorBoardWriter(target)
-
-
-def _mlflow(target: str) -> "Writer":
-    from edge_server.observability.trackers.writers import MlflowWriter
-
-    return MlflowWriter(target)
-
-
-def _wandb(target: str) -> "Writer":
-    from edge_server.observability.trackers.writers import WandbWriter
-
-    return WandbWriter(target)
-
-
-WRITERS: dict[str, Callable[[str], "Writer"]] = {
-    "tensorboard": _tensorboard,
-    "mlflow": _mlflow,
-    "wandb": _wandb,
-}  # Each name is also that of the extra that installs the package
-
-
 def make_writer(word: str) -> "Writer":
     """The writer for `NAME=TARGET`; raises `ConfigError` for an unknown name or a missing package."""
+    from edge_server.observability.trackers.writers import WRITERS
+
     name, _, target = word.partition("=")
     if name not in WRITERS:
         raise ConfigError(f"there is no writer '{name}'{nearest(name, WRITERS)}", key=f"--write {word}")
@@ -68,7 +45,7 @@ def make_writer(word: str) -> "Writer":
 def tracker_watcher(words: Sequence[str], out: Path) -> "Iterator[Watcher]":
     """Pass the run in `out` to the writers of `words` until the block ends, then wait for them."""
     from edge_server.observability.snapshot import WatcherGroup
-    from edge_server.observability.trackers.threads import WriterThread
+    from edge_server.observability.trackers.writers import WriterThread
 
     writers = [(word.partition("=")[0], make_writer(word)) for word in words]
     threads = [WriterThread(name, writer, out) for name, writer in writers]

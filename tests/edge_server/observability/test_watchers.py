@@ -1,8 +1,8 @@
-"""All watchers of a run receive the same snapshots."""
+"""The watchers that a command asks for receive the same snapshots."""
 
 import argparse
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,22 +23,31 @@ class RecordingWatcher:
         self.reported.append(snapshot)
 
 
-def test_all_watchers_receive_snapshots_and_close_in_reverse_order(
+def test_the_watchers_asked_for_receive_snapshots_and_close_before_the_display(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    recorders, closed = [RecordingWatcher(), RecordingWatcher()], []
+    recorders: dict[str, RecordingWatcher] = {}
+    closed = []
 
-    def opener(index: int) -> watchers.Opener:
+    def opener(name: str) -> Callable[..., contextlib.AbstractContextManager[Watcher]]:
         @contextlib.contextmanager
-        def opened(args: argparse.Namespace, out: Path) -> Iterator[Watcher]:
-            assert out == tmp_path
-            yield recorders[index]
-            closed.append(index)
+        def opened(*args: object, **more: object) -> Iterator[Watcher]:
+            recorders[name] = RecordingWatcher()
+            yield recorders[name]
+            closed.append(name)
 
         return opened
 
-    monkeypatch.setattr(watchers, "OPENERS", (opener(0), opener(1)))
-    with watchers.watchers(argparse.Namespace(), tmp_path) as together:
+    for name in ("make_display", "dashboard_watcher", "metrics_watcher", "tracker_watcher"):
+        monkeypatch.setattr(watchers, name, opener(name))
+    args = argparse.Namespace(
+        format="table", dashboard=None, metrics="127.0.0.1:0", metrics_devices=False, write=["tensorboard=x"]
+    )
+    with watchers.watchers(args, tmp_path) as together:
         together.show(MOMENT)
-    assert [recorder.reported for recorder in recorders] == [[MOMENT], [MOMENT]]
-    assert closed == [1, 0]
+    assert {name: recorder.reported for name, recorder in recorders.items()} == {
+        "make_display": [MOMENT],
+        "metrics_watcher": [MOMENT],
+        "tracker_watcher": [MOMENT],
+    }
+    assert closed == ["tracker_watcher", "metrics_watcher", "make_display"]

@@ -1,29 +1,26 @@
 """The Home Assistant bridge: its own MQTT connection and thread; no round waits for Home Assistant."""
 
 import logging
-import queue
 import time
 from collections.abc import Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from edge_client.transport import broker_link, mqtt_client
+from edge_client.transport import broker_link
 from edge_server.config.object_store import HomeAssistantSettings
-from edge_server.observability.integrations.background_thread import BackgroundThread
+from edge_server.observability.integrations.bridge import Bridge
 from edge_server.observability.integrations.home_assistant import install_button, states, topics
 from edge_server.observability.integrations.home_assistant.model_versions import ModelVersionReader
-from edge_server.observability.snapshot import Snapshot
 from edge_server.releases.registry.registry import Registry
 
 log = logging.getLogger(__name__)
 
 TURN_S = 0.5
-LONGEST_DELAY_S = 2.0
 SETTLED_S = 30.0  # Seconds after connecting until the broker has delivered every retained message
 
 
-class HomeAssistant:
+class HomeAssistant(Bridge):
     """Publishes a run to Home Assistant; `rollout` is the broker address of the Install button."""
 
     def __init__(
@@ -37,14 +34,13 @@ class HomeAssistant:
         settled_s: float = SETTLED_S,
     ) -> None:
         self._topics, self._settled_s = topics.HomeAssistantTopics(federation, settings.prefix), settled_s
-        self.inbox: broker_link.Inbox = queue.SimpleQueue()
-        self._link = mqtt_client.Link(
+        super().__init__(
+            "home-assistant",
             address,
-            self.inbox,
+            every_s=TURN_S,
             client_id=f"{federation}-home",
             filters=self._topics.filters,
             will=lambda session: (self._topics.status, states.OFFLINE),
-            longest_delay_s=LONGEST_DELAY_S,
         )
         self._installer = install_button.Installer(
             Registry(registry), federation, rollout, settings.watch_s, lambda event: self.inbox.put(event)
@@ -52,25 +48,14 @@ class HomeAssistant:
         self._versions = ModelVersionReader(registry, federation)
         self._messages = states.DeviceMessages(self._topics)
         self._installations: dict[str, states.Installation] = {}
-        self._latest: Snapshot | None = None
         self.sent = topics.SentMessages()
         self._retained = RetainedDevices()
         self._up_since: float | None = None
-        self._thread = BackgroundThread(
-            "home-assistant", self.inbox, every_s=TURN_S, turn=self._turn, handle=self._handle
-        )
-
-    def show(self, snapshot: Snapshot) -> None:
-        self._latest = snapshot
-
-    def open(self) -> None:
-        self._link.open()
-        self._thread.start()
 
     def close(self) -> None:
         """Disconnect; without a server every device is shown as unavailable."""
         self._installer.close()
-        self._thread.end()
+        self._end_thread()
         self._link.publish(self._topics.status, states.OFFLINE, retain=True)
         self._link.close()
 

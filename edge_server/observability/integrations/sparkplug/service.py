@@ -1,27 +1,22 @@
 """The Sparkplug bridge: its own MQTT connection and thread; the connection's will is the node's death."""
 
 import logging
-import queue
 import time
 from pathlib import Path
 from typing import Any
 
 from edge_client.storage.private_state import note_session
-from edge_client.transport.broker_link import Arrived, BrokerAddress, Inbox, LinkDown, LinkUp
-from edge_client.transport.mqtt_client import Link
-from edge_server.observability.integrations.background_thread import BackgroundThread
+from edge_client.transport.broker_link import Arrived, BrokerAddress, LinkDown, LinkUp
+from edge_server.observability.integrations.bridge import Bridge
 from edge_server.observability.integrations.sparkplug import edge_node
-from edge_server.observability.integrations.sparkplug import edge_node as machine
 from edge_server.observability.integrations.sparkplug.payload import decode_payload
-from edge_server.observability.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
 TURN_S = 1.0
-LONGEST_DELAY_S = 2.0
 
 
-class Sparkplug:
+class Sparkplug(Bridge):
     """Publishes a run to SCADA hosts; the file `connections` holds the number of the last connection."""
 
     def __init__(
@@ -35,39 +30,27 @@ class Sparkplug:
     ) -> None:
         self._node = edge_node.EdgeNode(group, federation, datatypes)
         self._connections = connections
-        self._latest: Snapshot | None = None
-        self.inbox: Inbox = queue.SimpleQueue()
-        self._link = Link(
+        super().__init__(
+            "sparkplug",
             address,
-            self.inbox,
+            every_s=TURN_S,
             client_id=f"{federation}-sparkplug",
             filters=(self._node.topic("NCMD"),),
             will=self._will,
             will_retained=False,
             first_session=next_connection(connections),
-            longest_delay_s=LONGEST_DELAY_S,
         )
-        self._thread = BackgroundThread(
-            "sparkplug", self.inbox, every_s=TURN_S, turn=self._turn, handle=self._handle
-        )
-
-    def show(self, snapshot: Snapshot) -> None:
-        self._latest = snapshot
-
-    def open(self) -> None:
-        self._link.open()
-        self._thread.start()
 
     def close(self) -> None:
         """Publish the node's death and disconnect with the will (section 5.5)."""
-        self._thread.end()
+        self._end_thread()
         self._step(edge_node.Leaving())
         self._link.close(with_will=True)
 
     def _will(self, connection: int) -> tuple[str, bytes]:
         """The death of a new connection, whose number is written to disk before the broker learns it."""
         note_session(self._connections, connection)
-        will = machine.death(self._node, machine.next_bd_seq(connection), _now_ms())
+        will = edge_node.death(self._node, edge_node.next_bd_seq(connection), _now_ms())
         return will.topic, will.payload
 
     def _turn(self, now: float) -> None:
@@ -81,7 +64,7 @@ class Sparkplug:
     def _handle(self, event: Any) -> None:
         match event:
             case LinkUp(connection):
-                self._step(edge_node.Connected(machine.next_bd_seq(connection)))
+                self._step(edge_node.Connected(edge_node.next_bd_seq(connection)))
             case LinkDown(reason):
                 log.info("Sparkplug: no connection to the broker: %s; trying again", reason)
                 self._step(edge_node.Disconnected())
@@ -90,7 +73,7 @@ class Sparkplug:
                 self._step(edge_node.RebirthAsked())
 
     def _step(self, event: edge_node.Event) -> None:
-        self._node, messages = machine.step(self._node, event, _now_ms())
+        self._node, messages = edge_node.step(self._node, event, _now_ms())
         for message in messages:
             self._link.publish(message.topic, message.payload, qos=message.qos)
 

@@ -4,7 +4,6 @@ import contextlib
 import socket
 import urllib.error
 import urllib.request
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from edge_server.observability.prometheus.address import Listen, parse_listen
 from edge_server.observability.prometheus.cli_option import metrics_watcher
 from edge_server.observability.prometheus.collector import RunCollector, run_registry
 from edge_server.observability.prometheus.http_endpoint import serve_metrics
-from edge_server.observability.watchers import open_metrics
 from schemas.errors import ConfigError
 from tests.edge_server.observability.prometheus.running import busy
 
@@ -83,12 +81,6 @@ def test_the_option_defaults_to_loopback_and_is_off_when_missing(words) -> None:
     assert parser.parse_args([*words, "--metrics"]).metrics == "127.0.0.1:9464"
     assert parser.parse_args([*words, "--metrics", "0.0.0.0:1"]).metrics == "0.0.0.0:1"
     assert parser.parse_args(words).metrics is None
-
-
-def test_without_the_option_there_is_no_endpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with open_metrics(Namespace(metrics=None), tmp_path) as watcher:
-        watcher.show(busy())
-    assert capsys.readouterr().err == ""
 
 
 def test_the_address_is_printed_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from edge_client.system.logging.formatters import facts_of
 from edge_server.observability.prometheus.collector import RunCollector
 from edge_server.observability.snapshot import WatcherGroup
-from edge_server.observability.trackers.threads import WriterThread
+from edge_server.observability.trackers.writers import WriterThread
 from tests.edge_server.observability.trackers.test_threads import RecordingWriter
 from tests.edge_server.simulation import small
 

@@ -1,6 +1,5 @@
 """Each closed round is written once; a failing writer never ends the run."""
 
-import argparse
 import logging
 import threading
 from pathlib import Path
@@ -8,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from edge_server.observability.trackers import registry
-from edge_server.observability.trackers.registry import make_writer
-from edge_server.observability.trackers.threads import WriterThread, flat, folder_id
-from edge_server.observability.trackers.writers import LAST, RunFacts, scalars
-from edge_server.observability.watchers import open_trackers
+from edge_server.observability.trackers import writers
+from edge_server.observability.trackers.registry import make_writer, tracker_watcher
+from edge_server.observability.trackers.writers import LAST, RunFacts, WriterThread, flat, folder_id, scalars
 from edge_server.storage.records import RoundRecord, Summary
 from schemas.errors import ConfigError
 from tests.edge_server.observability.terminal.shown import record, snapshot, summary
@@ -166,7 +163,7 @@ def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
     def missing(target: str) -> Any:
         raise ModuleNotFoundError("no", name="mlflow")
 
-    monkeypatch.setitem(registry.WRITERS, "mlflow", missing)
+    monkeypatch.setitem(writers.WRITERS, "mlflow", missing)
     with pytest.raises(ConfigError, match=r"needs mlflow.*pip install 'edge-federation\[mlflow\]'"):
         make_writer("mlflow=sqlite:///x")
 
@@ -178,8 +175,7 @@ def test_every_named_writer_receives_the_rounds(tmp_path: Path, monkeypatch: pyt
         made[target] = RecordingWriter()
         return made[target]
 
-    monkeypatch.setattr(registry, "WRITERS", {"tensorboard": make})
-    words = argparse.Namespace(write=["tensorboard=a", "tensorboard=b"])
-    with open_trackers(words, tmp_path) as watcher:
+    monkeypatch.setattr(writers, "WRITERS", {"tensorboard": make})
+    with tracker_watcher(["tensorboard=a", "tensorboard=b"], tmp_path) as watcher:
         watcher.show(moments(2)[0])
     assert {target: writer.rounds for target, writer in made.items()} == {"a": [1, 2], "b": [1, 2]}
