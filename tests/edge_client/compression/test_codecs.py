@@ -10,19 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+from edge_client.compression import quantization
 from edge_client.compression.chain import CODECS, in_codes, make_chain
 from edge_client.compression.decoding import decode_groups, is_coded
-from edge_client.compression.quantization import (
-    Fp16,
-    Int8,
-    draw_uniform,
-    floats_of,
-    largest_byte,
-    pack_codes,
-    per_byte,
-    row_bytes,
-    unpack_codes,
-)
 from edge_client.compression.sparse import TopK, to_dense, to_sparse
 from edge_client.compression.zstd import MAGIC, Zstd, is_compressed, unpack
 from edge_client.storage.blob_store import BlobStore
@@ -59,7 +49,7 @@ def same(first, second):
 
 def test_float16_rounding_follows_ieee_754():
     halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
-    wide = floats_of(halves)
+    wide = quantization.floats_of(halves)
     np.testing.assert_array_equal(wide, halves.astype(np.float32))
     # For each pair of neighbours: the middle, which is rounded to even, and the numbers next to it.
     finite = np.unique(wide[np.isfinite(wide)])
@@ -71,7 +61,7 @@ def test_float16_rounding_follows_ieee_754():
     with np.errstate(over="ignore"):
         expected = numbers.astype(np.float16)
     np.testing.assert_array_equal(
-        Fp16().encode(numbers, None, None).view(np.uint16), expected.view(np.uint16)
+        quantization.Fp16().encode(numbers, None, None).view(np.uint16), expected.view(np.uint16)
     )
 
 
@@ -133,7 +123,9 @@ def test_rounding_is_determined_by_the_seed():
     )
     assert same(first, again)
     assert not same(first, other)
-    assert not same(draw_uniform(1, "w", 0, (4, 9)), draw_uniform(1, "v", 0, (4, 9)))
+    assert not same(
+        quantization.draw_uniform(1, "w", 0, (4, 9)), quantization.draw_uniform(1, "v", 0, (4, 9))
+    )
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
@@ -148,26 +140,30 @@ def test_a_number_that_is_not_finite_stays_non_finite(codec, odd):
 # --- several codes to a byte ---
 @pytest.mark.parametrize(("levels", "codes"), [(1, 5), (2, 3), (3, 2), (7, 2), (8, 1), (127, 1)])
 def test_as_many_codes_share_a_byte_as_fit(levels, codes):
-    assert per_byte(levels) == codes
+    assert quantization.per_byte(levels) == codes
     assert (2 * levels + 1) ** codes <= 256 < (2 * levels + 1) ** (codes + 1)
-    assert row_bytes(11, levels) * codes >= 11 > (row_bytes(11, levels) - 1) * codes
+    assert quantization.row_bytes(11, levels) * codes >= 11 > (quantization.row_bytes(11, levels) - 1) * codes
 
 
 @quickly
 @given(st.data(), st.integers(1, 7), st.integers(0, 5), st.integers(1, 23))
 def test_packed_codes_are_unpacked_exactly(data, levels, rows, width):
     codes = data.draw(arrays(np.int8, (rows, width), elements=st.integers(-levels, levels)))
-    held = pack_codes(codes, levels)
-    assert held.shape == (rows, row_bytes(width, levels))
-    assert held.max(initial=0) <= largest_byte(levels)
-    assert same(unpack_codes(held, levels, width), codes)
+    held = quantization.pack_codes(codes, levels)
+    assert held.shape == (rows, quantization.row_bytes(width, levels))
+    assert held.max(initial=0) <= quantization.largest_byte(levels)
+    assert same(quantization.unpack_codes(held, levels, width), codes)
 
 
 def test_the_highest_digit_is_the_first_code_and_missing_codes_are_zero():
     # Base 3, five codes to a byte, the last of them missing: 1, 0, -1, 1 and 0.
-    assert pack_codes(np.array([[1, 0, -1, 1]], np.int8), 1).tolist() == [[2 * 81 + 27 + 0 + 2 * 3 + 1]]
+    assert quantization.pack_codes(np.array([[1, 0, -1, 1]], np.int8), 1).tolist() == [
+        [2 * 81 + 27 + 0 + 2 * 3 + 1]
+    ]
     # Base 15, two codes to a byte: 7 and -7, then -7 and a missing code.
-    assert pack_codes(np.array([[7, -7, -7]], np.int8), 7).tolist() == [[14 * 15 + 0, 0 * 15 + 7]]
+    assert quantization.pack_codes(np.array([[7, -7, -7]], np.int8), 7).tolist() == [
+        [14 * 15 + 0, 0 * 15 + 7]
+    ]
 
 
 @quickly
@@ -175,7 +171,7 @@ def test_the_highest_digit_is_the_first_code_and_missing_codes_are_zero():
 def test_packed_codes_equal_unpacked_codes(update, seed, levels):
     named = {"name": "int8", "levels": levels}
     again, _ = roundtrip(chain(named), update, seed)
-    alone = decode_groups(in_codes(Int8(levels), update, seed))["model"]
+    alone = decode_groups(in_codes(quantization.Int8(levels), update, seed))["model"]
     for name in update:
         assert same(again[name], alone[name])
 
@@ -183,9 +179,9 @@ def test_packed_codes_equal_unpacked_codes(update, seed, levels):
 def test_a_large_array_packed_in_blocks_has_the_same_codes():
     array = np.random.default_rng(0).normal(size=(3, 300_000)).astype(np.float32)
     groups = chain({"name": "int8", "levels": 1}).encode({"w": array}, 4).groups
-    held, codes = groups["model"]["w"], in_codes(Int8(1), {"w": array}, 4)["model"]["w"]
+    held, codes = groups["model"]["w"], in_codes(quantization.Int8(1), {"w": array}, 4)["model"]["w"]
     assert held.shape == (3, 60_000)
-    assert same(unpack_codes(held, 1, 300_000), codes)
+    assert same(quantization.unpack_codes(held, 1, 300_000), codes)
 
 
 # --- top-k ---
@@ -370,4 +366,4 @@ def test_no_update_is_larger_than_its_codecs_may_make_it():
 def test_each_row_has_its_own_step():
     # Largest values 2 and 0.5 with 4 levels give steps 0.5 and 0.125; a row of zeros has step 0.
     rows = np.array([[2, -1], [0.25, -0.5], [0, 0]], np.float32)
-    assert Int8(4).scales(rows).tolist() == [0.5, 0.125, 0]
+    assert quantization.Int8(4).scales(rows).tolist() == [0.5, 0.125, 0]

@@ -9,14 +9,7 @@ import pytest
 from PIL import Image
 
 from edge_client.agent.local_source import DataChoice, LocalSource
-from edge_client.data.classes import (
-    complete_names,
-    in_classes,
-    in_order,
-    misfit,
-    remark_on_numbers,
-    shorten_names,
-)
+from edge_client.data import classes
 from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.sources import load_source
 from edge_client.data.tasks.labels import in_task
@@ -46,7 +39,7 @@ def picture_folder(root: Path, names: tuple[str, ...], count: int = 1) -> Path:
 
 
 def test_class_folders_are_matched_by_name_even_if_some_are_missing(tmp_path: Path) -> None:
-    data = in_classes(load_source(f"folder:{picture_folder(tmp_path, ('3', '7', '9'), 5)}"), TEN)
+    data = classes.in_classes(load_source(f"folder:{picture_folder(tmp_path, ('3', '7', '9'), 5)}"), TEN)
     assert data.labels.tolist() == [3] * 5 + [7] * 5 + [9] * 5
     assert data.class_names == TEN == data.preprocessing.class_names
 
@@ -77,21 +70,21 @@ def test_an_npz_with_class_names_is_matched_by_name(tmp_path: Path, key: str) ->
     np.savez(tmp_path / "a.npz", images=images, labels=labels, **{key: np.array(["dog", "ant"])})
     data = load_source(f"npz:{tmp_path / 'a.npz'}")
     assert data.named
-    assert set(in_classes(data, ("ant", "bee", "dog")).labels) == {2, 0}
+    assert set(classes.in_classes(data, ("ant", "bee", "dog")).labels) == {2, 0}
 
 
 def test_a_function_may_return_named_data() -> None:
     data = load_source(f"python:{__name__}:given_named")
     assert data.named
-    assert set(in_classes(data, ("ant", "bee", "cow", "dog")).labels) == {3, 0}
+    assert set(classes.in_classes(data, ("ant", "bee", "cow", "dog")).labels) == {3, 0}
 
 
 def test_labels_without_names_are_indices_into_the_list() -> None:
-    data = in_classes(given([0, 2]), ("ant", "bee", "cow"))
+    data = classes.in_classes(given([0, 2]), ("ant", "bee", "cow"))
     assert data.labels.tolist() == [0, 2]
     assert data.class_names == ("ant", "bee", "cow")
     with pytest.raises(ConfigError, match=r"labels up to 2, but the federation knows 'ant', 'bee' \(2\)"):
-        in_classes(given([0, 2]), ("ant", "bee"))
+        classes.in_classes(given([0, 2]), ("ant", "bee"))
 
 
 @pytest.mark.parametrize(
@@ -137,12 +130,12 @@ def test_other_numbers_below_0_are_refused(numbers: list[int]) -> None:
     ],
 )
 def test_numbers_are_names_in_a_list_of_numbers(numbers, listed, labels) -> None:
-    assert in_classes(given(numbers), [str(number) for number in listed]).labels.tolist() == labels
+    assert classes.in_classes(given(numbers), [str(number) for number in listed]).labels.tolist() == labels
 
 
 @pytest.mark.parametrize("numbers", [[0, 1, 2], [1, 2], [2]])
 def test_numbers_are_places_from_0_in_a_list_of_words(numbers) -> None:
-    assert in_classes(given(numbers), ("ant", "bee", "cow")).labels.tolist() == numbers
+    assert classes.in_classes(given(numbers), ("ant", "bee", "cow")).labels.tolist() == numbers
 
 
 @pytest.mark.parametrize(
@@ -164,7 +157,7 @@ def test_numbers_are_places_from_0_in_a_list_of_words(numbers) -> None:
 )
 def test_a_number_that_is_no_class_of_the_federation_is_refused_with_the_remedy(numbers, names, why) -> None:
     with pytest.raises(ConfigError, match=why):
-        in_classes(given(numbers), names)
+        classes.in_classes(given(numbers), names)
 
 
 def numbered_from_one(split: str = "train"):
@@ -196,7 +189,10 @@ def test_labels_from_1_are_as_many_classes_as_there_are(tmp_path: Path, kind: st
         data = load_source(source, split=split)
         assert data.class_names == data.preprocessing.class_names == ("1", "2", "3")
     assert load_source(source).labels.tolist() == [0, 1, 2, 0, 1, 2]
-    assert "labels without names are 1 to 3, so the classes are '1', '2', '3' (3)" in remark_on_numbers(data)
+    assert (
+        "labels without names are 1 to 3, so the classes are '1', '2', '3' (3)"
+        in classes.remark_on_numbers(data)
+    )
 
 
 def test_whole_numbers_from_1_that_are_regressed_keep_their_values() -> None:
@@ -221,19 +217,19 @@ def test_shipped_digits_have_numbers_and_no_names() -> None:
 
 def test_directly_constructed_data_has_names() -> None:
     data = LabelledData(np.zeros((1, 1, 2, 2)), np.array([0]), ("bee",), Preprocessing())
-    assert in_classes(data, ("ant", "bee")).labels.tolist() == [1]
+    assert classes.in_classes(data, ("ant", "bee")).labels.tolist() == [1]
 
 
 def test_mapping_twice_changes_nothing() -> None:
-    once = in_classes(given([0, 1], ("dog", "ant")), ("ant", "dog"))
-    assert in_classes(once, ("ant", "dog")).labels.tolist() == once.labels.tolist() == [1, 0]
+    once = classes.in_classes(given([0, 1], ("dog", "ant")), ("ant", "dog"))
+    assert classes.in_classes(once, ("ant", "dog")).labels.tolist() == once.labels.tolist() == [1, 0]
     # A subset of the data still has the full list of names.
-    assert in_classes(once.subset([1]), ("dog", "cow", "ant")).labels.tolist() == [2]
+    assert classes.in_classes(once.subset([1]), ("dog", "cow", "ant")).labels.tolist() == [2]
 
 
 def test_an_unknown_name_is_refused_with_both_lists() -> None:
     with pytest.raises(ConfigError) as refused:
-        in_classes(given([0, 1], ("ant", "wasp")), ("ant", "bee"))
+        classes.in_classes(given([0, 1], ("ant", "wasp")), ("ant", "bee"))
     assert str(refused.value) == (
         "unknown class 'wasp': the federation knows 'ant', 'bee' (2), this data has 'ant', 'wasp' (2); "
         "rename it, or add it to [data] classes"
@@ -243,7 +239,7 @@ def test_an_unknown_name_is_refused_with_both_lists() -> None:
 def test_a_refusal_stays_short_for_many_and_long_names() -> None:
     known = [f"species number {number}" for number in range(900)]
     own = ["x" * 200, *(f"sub-species {number}" for number in range(700))]
-    why = misfit(own, known, named=True)
+    why = classes.misfit(own, known, named=True)
     assert len(why) <= 500
     assert "(900)" in why
     assert "(701)" in why
@@ -255,28 +251,28 @@ def test_duplicate_class_names_are_refused() -> None:
 
 
 def test_names_are_sorted_by_number_if_all_are_numbers() -> None:
-    assert in_order(["10", "9", "2", "9"]) == ("2", "9", "10")
-    assert in_order(["10", "9", "b", "a"]) == ("10", "9", "a", "b")
+    assert classes.in_order(["10", "9", "2", "9"]) == ("2", "9", "10")
+    assert classes.in_order(["10", "9", "b", "a"]) == ("10", "9", "a", "b")
 
 
 def test_a_list_is_completed_with_generated_names() -> None:
-    assert complete_names(("ant", "bee"), 4) == ("ant", "bee", "class 2", "class 3")
+    assert classes.complete_names(("ant", "bee"), 4) == ("ant", "bee", "class 2", "class 3")
     # '3' is class 3 of ten, not the first class.
-    assert complete_names(("3", "7"), 10) == TEN
-    assert complete_names(("3", "12"), 4) == ("3", "12", "class 2", "class 3")
-    assert complete_names(("1", "0"), 2) == ("1", "0")
+    assert classes.complete_names(("3", "7"), 10) == TEN
+    assert classes.complete_names(("3", "12"), 4) == ("3", "12", "class 2", "class 3")
+    assert classes.complete_names(("1", "0"), 2) == ("1", "0")
 
 
 def test_a_list_is_cut_after_a_whole_name() -> None:
-    assert shorten_names(("ant", "bee"), 5) == "'ant', ..."
-    assert shorten_names(("ant", "bee"), 50) == "'ant', 'bee'"
-    assert shorten_names(()) == "none"
+    assert classes.shorten_names(("ant", "bee"), 5) == "'ant', ..."
+    assert classes.shorten_names(("ant", "bee"), 50) == "'ant', 'bee'"
+    assert classes.shorten_names(()) == "none"
 
 
 def test_mapping_does_not_change_its_input() -> None:
     data = given([0, 1], ("b", "a"))
     before = replace(data)
-    in_classes(data, ("a", "b"))
+    classes.in_classes(data, ("a", "b"))
     assert data.labels.tolist() == before.labels.tolist() == [0, 1]
     assert data.class_names == ("b", "a")
 

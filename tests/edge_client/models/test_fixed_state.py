@@ -11,16 +11,9 @@ import pytest
 import torch
 from torch import nn
 
+from edge_client.models import fixed_state
 from edge_client.models.attributes import attributes_of, differing_places, users_parts
 from edge_client.models.build import build_blank, build_model
-from edge_client.models.fixed_state import (
-    check_given,
-    distinct,
-    drawn_state,
-    fill_fixed,
-    fixed_tensors,
-    sent_tensors,
-)
 from schemas.errors import ConfigError, PeerError
 from schemas.values import ModelSpec
 from tests.other_networks import NAME, Tied, Waves
@@ -48,11 +41,11 @@ def spec(network: str) -> ModelSpec:
 @pytest.mark.parametrize("seed", [0, 1, 0x5EED])
 def test_what_a_factory_draws_besides_its_weights_is_found(network: str, names: set[str], seed: int) -> None:
     module = build_model(spec(network), seed=seed)
-    drawn = drawn_state(spec(network), module)
+    drawn = fixed_state.drawn_state(spec(network), module)
     assert drawn.keys() == names
     other = build_blank(spec(network))
-    fill_fixed(other, drawn)
-    mine, theirs = fixed_tensors(module), fixed_tensors(other)
+    fixed_state.fill_fixed(other, drawn)
+    mine, theirs = fixed_state.fixed_tensors(module), fixed_state.fixed_tensors(other)
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
@@ -71,7 +64,7 @@ def test_what_a_factory_draws_besides_its_weights_is_found(network: str, names: 
 )
 def test_drawn_state_that_cannot_travel_is_refused_by_name(network: str, named: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        drawn_state(spec(network), build_model(spec(network)))
+        fixed_state.drawn_state(spec(network), build_model(spec(network)))
     assert named in str(refused.value)
     assert str(refused.value).startswith(f"'{NAME}:{network}'")
 
@@ -79,22 +72,22 @@ def test_drawn_state_that_cannot_travel_is_refused_by_name(network: str, named: 
 def test_a_trained_complex_parameter_is_refused() -> None:
     network = spec("ComplexWeight")
     with pytest.raises(ConfigError, match=r"'factor' is complex, and no complex parameter is averaged"):
-        drawn_state(network, build_model(network))
+        fixed_state.drawn_state(network, build_model(network))
 
 
 @pytest.mark.parametrize("network", ["Ordered", "Hidden", "Waves", "Switched"])
 def test_a_device_refuses_a_task_without_what_its_network_draws(network: str) -> None:
-    check_given(spec(network), drawn_state(spec(network), build_model(spec(network))))
+    fixed_state.check_given(spec(network), fixed_state.drawn_state(spec(network), build_model(spec(network))))
     with pytest.raises(PeerError, match=r"the server did not send '.*', which '.*' draws when it is built"):
-        check_given(spec(network), ())
+        fixed_state.check_given(spec(network), ())
 
 
 def test_given_state_must_be_the_networks_own() -> None:
     module = Waves((1, 4, 4), 3)
     with pytest.raises(PeerError, match=r"'waves' \(3,\) is not a fixed state of Waves"):
-        fill_fixed(module, {"waves": np.zeros(3, np.float32)})
+        fixed_state.fill_fixed(module, {"waves": np.zeros(3, np.float32)})
     with pytest.raises(PeerError, match=r"'out.bias' \(3,\) is not a fixed state of Waves"):
-        fill_fixed(module, {"out.bias": np.zeros(3, np.float32)})
+        fixed_state.fill_fixed(module, {"out.bias": np.zeros(3, np.float32)})
 
 
 def test_builds_are_repeatable_from_their_seed_and_leave_all_generators_alone() -> None:
@@ -110,8 +103,8 @@ def test_builds_are_repeatable_from_their_seed_and_leave_all_generators_alone() 
 
 
 def test_a_weight_of_two_layers_counts_by_its_first_name() -> None:
-    sent = sent_tensors(Tied((1, 4, 4), 3))
-    assert sent.keys() - distinct(sent).keys() == {"b.weight"}
+    sent = fixed_state.sent_tensors(Tied((1, 4, 4), 3))
+    assert sent.keys() - fixed_state.distinct(sent).keys() == {"b.weight"}
 
 
 def test_a_module_with_a_state_of_its_own_kind_has_arrays_all_the_same() -> None:
@@ -119,7 +112,7 @@ def test_a_module_with_a_state_of_its_own_kind_has_arrays_all_the_same() -> None
         def get_extra_state(self) -> object:
             return {"version": 1}
 
-    assert sent_tensors(Stated(2, 2)).keys() == {"weight", "bias"}
+    assert fixed_state.sent_tensors(Stated(2, 2)).keys() == {"weight", "bias"}
 
 
 class Bearing(nn.Module):

@@ -11,14 +11,6 @@ from edge_client.cli.doctor.machine import training_devices
 from edge_client.cli.main import main
 from edge_client.system.child_process import NoAnswer
 from edge_client.training import training_device
-from edge_client.training.training_device import (
-    PROCESSOR,
-    DeviceTrial,
-    TrainingDevice,
-    candidates,
-    choose_device,
-    train_block,
-)
 from schemas.errors import ConfigError
 from schemas.values import Accelerator
 from tests.edge_client.system.hardware.trees import tree
@@ -30,7 +22,7 @@ no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has
 
 
 def with_answer(monkeypatch: pytest.MonkeyPatch, **figures: float) -> None:
-    trial = DeviceTrial(found=ORIN, **{"difference": 1e-6, "speed_up": 8.0, **figures})
+    trial = training_device.DeviceTrial(found=ORIN, **{"difference": 1e-6, "speed_up": 8.0, **figures})
     monkeypatch.setattr(training_device, "ask", lambda *_, **__: trial)
 
 
@@ -46,11 +38,11 @@ def test_nothing_is_tried_where_nothing_seems_to_be_there(
 ) -> None:
     monkeypatch.setattr(training_device, "ask", pytest.fail)
     monkeypatch.setattr(training_device.sys, "platform", "linux")
-    assert choose_device("auto", tree(tmp_path / "none", {})) is None
+    assert training_device.choose_device("auto", tree(tmp_path / "none", {})) is None
     # A GPU, and a torch for the processor alone.
     monkeypatch.setattr(training_device, "has_file", lambda *_: False)
-    assert choose_device("auto", tree(tmp_path / "jetson", JETSON)) is None
-    assert choose_device("cpu") is None
+    assert training_device.choose_device("auto", tree(tmp_path / "jetson", JETSON)) is None
+    assert training_device.choose_device("cpu") is None
 
 
 def test_an_accelerator_that_is_right_and_faster_trains(
@@ -58,7 +50,7 @@ def test_an_accelerator_that_is_right_and_faster_trains(
 ) -> None:
     with_answer(monkeypatch)
     with caplog.at_level(logging.INFO):
-        assert choose_device("auto", jetson) == ORIN
+        assert training_device.choose_device("auto", jetson) == ORIN
     assert "torch trains on cuda, Orin: 8.0 x the processor" in caplog.text
 
 
@@ -77,23 +69,23 @@ def test_an_accelerator_that_is_wrong_or_slower_does_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with_answer(monkeypatch, **figures)
-    assert choose_device("auto", jetson) is None
+    assert training_device.choose_device("auto", jetson) is None
     assert reason in caplog.text
     if "speed_up" in figures:
-        assert choose_device("cuda", jetson) == ORIN
+        assert training_device.choose_device("cuda", jetson) == ORIN
         return
     with pytest.raises(ConfigError, match=reason):
-        choose_device("cuda", jetson)
+        training_device.choose_device("cuda", jetson)
 
 
 def test_a_driver_that_ends_the_process_leaves_training_to_the_processor(
     jetson: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def crash(*_: Any, **__: Any) -> DeviceTrial:
+    def crash(*_: Any, **__: Any) -> training_device.DeviceTrial:
         raise NoAnswer("ended its process with signal 11")
 
     monkeypatch.setattr(training_device, "ask", crash)
-    assert choose_device("auto", jetson) is None
+    assert training_device.choose_device("auto", jetson) is None
     assert "torch trains on the processor: cuda ended its process with signal 11" in caplog.text
 
 
@@ -115,7 +107,7 @@ def test_doctor_says_what_torch_trains_on_and_why_not(
 def test_an_apple_chip_is_a_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_device.sys, "platform", "darwin")
     monkeypatch.setattr(training_device.platform, "machine", lambda: "arm64")
-    assert list(candidates(tmp_path)) == ["mps"]
+    assert list(training_device.candidates(tmp_path)) == ["mps"]
 
 
 @no_cuda
@@ -132,9 +124,9 @@ def test_a_device_that_is_asked_for_and_not_there_ends_the_start(
 
 def test_gradients_on_a_device_are_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_device, "SECONDS", 0.01)
-    wanted, _ = train_block(PROCESSOR)
+    wanted, _ = training_device.train_block(training_device.PROCESSOR)
     with Card():
-        found, steps = train_block(TrainingDevice("card:0"))
+        found, steps = training_device.train_block(training_device.TrainingDevice("card:0"))
     assert float((found - wanted).abs().max() / wanted.abs().max()) < 1e-5
     assert steps > 0
 
@@ -145,4 +137,4 @@ def test_a_kernel_that_the_device_lacks_fails_the_trial() -> None:
             raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
 
     with Card(refuse), pytest.raises(RuntimeError, match="no kernel image"):
-        train_block(TrainingDevice("card:0"))
+        training_device.train_block(training_device.TrainingDevice("card:0"))

@@ -6,15 +6,6 @@ from pathlib import Path
 import pytest
 
 from edge_client.agent import server_contact
-from edge_client.agent.server_contact import (
-    AGAIN_AFTER_S,
-    ASK_AFTER_S,
-    SAY_AFTER_S,
-    Ask,
-    RepeatBirth,
-    ServerContact,
-    WarnNoAnswer,
-)
 from edge_client.cli.main import main
 from edge_client.transport.broker_link import BrokerAddress, LinkDown, TlsFiles, parse_address
 from edge_client.transport.paho_client import ADVISE_AT, ConnectionAttempts
@@ -81,7 +72,7 @@ def test_lasting_failures_are_distinguished_from_passing_ones(trouble: object, l
 
 
 def commands_by_second(
-    until: int, state: ServerContact, *, answered_at: int | None = None
+    until: int, state: server_contact.ServerContact, *, answered_at: int | None = None
 ) -> list[tuple[int, object]]:
     """The commands and the second of each."""
     done: list[tuple[int, object]] = []
@@ -95,28 +86,32 @@ def commands_by_second(
 
 def test_a_missing_server_is_warned_of_early_and_then_rarely() -> None:
     done = commands_by_second(3000, server_contact.on_connected(0.0))
-    assert [(at, command.seconds) for at, command in done if isinstance(command, WarnNoAnswer)] == [
+    assert [
+        (at, command.seconds) for at, command in done if isinstance(command, server_contact.WarnNoAnswer)
+    ] == [
         (10, 10.0),
         (60, 60.0),
         (360, 360.0),
         (2160, 2160.0),
     ]
-    assert [at for at, command in done if isinstance(command, Ask)] == list(range(3, 3000, 10))
+    assert [at for at, command in done if isinstance(command, server_contact.Ask)] == list(range(3, 3000, 10))
 
 
 def test_no_questions_are_sent_after_an_answer() -> None:
     assert commands_by_second(1000, server_contact.on_connected(0.0), answered_at=4) == [
-        (int(ASK_AFTER_S), Ask())
+        (int(server_contact.ASK_AFTER_S), server_contact.Ask())
     ]
     assert commands_by_second(1000, server_contact.on_connected(0.0), answered_at=0) == []
 
 
-@pytest.mark.parametrize(("chance", "at"), [(0.0, AGAIN_AFTER_S[0]), (1.0, AGAIN_AFTER_S[1])])
+@pytest.mark.parametrize(
+    ("chance", "at"), [(0.0, server_contact.AGAIN_AFTER_S[0]), (1.0, server_contact.AGAIN_AFTER_S[1])]
+)
 def test_a_rejected_birth_is_repeated_once(chance: float, at: float) -> None:
     state = server_contact.on_rejection(
         server_contact.on_answer(server_contact.on_connected(0.0)), 0.0, chance
     )
-    assert commands_by_second(60, state) == [(int(at), RepeatBirth())]
+    assert commands_by_second(60, state) == [(int(at), server_contact.RepeatBirth())]
 
 
 def run_words(address: BrokerAddress, folder: Path, files: TlsFiles | None = None) -> list[str]:
@@ -152,5 +147,5 @@ def test_a_wrong_authority_ends_the_device_with_2(tmp_path: Path, capsys: pytest
 
 def test_advice_starts_with_the_third_attempt() -> None:
     assert ADVISE_AT[0] == 3
-    assert SAY_AFTER_S == 10.0
+    assert server_contact.SAY_AFTER_S == 10.0
     assert str(parse_address("mqtt://server")) == str(ADDRESS)

@@ -16,13 +16,7 @@ from edge_client.agent.offers import runtime
 from schemas.messages import ClientOffer, ClientWithdrawal
 from schemas.messages.client_update import UpdateCause, UpdateStage
 from schemas.security.client_release import board_fit
-from tests.edge_client.agent.client_update.board import (
-    FakeInstaller,
-    Process,
-    in_a_process,
-    make_board,
-    run_to_the_end,
-)
+from tests.edge_client.agent.client_update import board
 from tests.edge_client.agent.client_update.wheels import manifest_of, offer_of
 from tests.edge_client.signed import SERVER, STRANGER
 from tests.slow import slow
@@ -39,7 +33,7 @@ def archive(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    return make_board(tmp_path)
+    return board.make_board(tmp_path)
 
 
 def offer(archive: Path, **more: Any) -> ClientOffer:
@@ -49,20 +43,20 @@ def offer(archive: Path, **more: Any) -> ClientOffer:
 def test_a_release_is_installed_and_kept_and_the_next_one_takes_the_other_slot(
     root: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    last = run_to_the_end(root, archive, offer(archive), monkeypatch)
+    last = board.run_to_the_end(root, archive, offer(archive), monkeypatch)
     assert (last.slot, last.reports[-1].stage) == ("b", "kept")
     assert not (root / "trial.json").exists()
     assert list((root / "blobs").iterdir()) == []
     newer = tmp_path / "newer.tar"
     newer.write_bytes(os.urandom(9_000))
-    last = run_to_the_end(root, newer, offer(newer, rollout="r-2"), monkeypatch)
+    last = board.run_to_the_end(root, newer, offer(newer, rollout="r-2"), monkeypatch)
     assert (last.slot, last.reports[-1].stage, launcher.read_current(root)) == ("a", "kept", "a")
 
 
 def test_a_version_that_does_not_connect_goes_back_and_the_former_one_says_why(
     root: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    last = run_to_the_end(root, archive, offer(archive), monkeypatch, connects=lambda slot: slot == "a")
+    last = board.run_to_the_end(root, archive, offer(archive), monkeypatch, connects=lambda slot: slot == "a")
     assert last.slot == "a"
     assert (last.reports[-1].stage, last.reports[-1].cause) == ("rolled-back", "no-connection")
     assert not (root / "trial.json").exists()
@@ -71,27 +65,27 @@ def test_a_version_that_does_not_connect_goes_back_and_the_former_one_says_why(
 def test_a_version_that_the_launcher_gave_up_is_reported_by_the_former_one(
     root: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Process(root, archive, monkeypatch).run(offer(archive))
+    assert board.Process(root, archive, monkeypatch).run(offer(archive))
     trial = launcher.read_trial(root)
     assert trial is not None
     launcher.go_back(root, trial, "hangs", "no sign of life for 20 s")
-    last = run_to_the_end(root, archive, offer(archive), monkeypatch)
+    last = board.run_to_the_end(root, archive, offer(archive), monkeypatch)
     assert (last.slot, last.reports[-1].stage, last.reports[-1].cause) == ("a", "rolled-back", "hangs")
 
 
 def test_a_kept_release_is_withdrawn_and_the_former_one_runs(
     root: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_to_the_end(root, archive, offer(archive), monkeypatch)
+    board.run_to_the_end(root, archive, offer(archive), monkeypatch)
     withdrawal = ClientWithdrawal(
         federation="home", device="pi", rollout="r-1", version="0.2.0", detail="bad"
     )
-    last = Process(root, archive, monkeypatch)
+    last = board.Process(root, archive, monkeypatch)
     last.part.on_connected()
     last.part.receive(withdrawal)
     last.part.tick(training=False)
     assert launcher.read_current(root) == "a"
-    last = run_to_the_end(root, archive, withdrawal, monkeypatch)
+    last = board.run_to_the_end(root, archive, withdrawal, monkeypatch)
     assert (last.slot, last.reports[-1].stage, last.reports[-1].cause) == ("a", "rolled-back", "withdrawn")
 
 
@@ -108,7 +102,7 @@ def test_a_kept_release_is_withdrawn_and_the_former_one_runs(
 def test_what_is_not_for_this_board_is_refused_before_it_is_fetched(
     root: Path, archive: Path, monkeypatch: pytest.MonkeyPatch, more: Any, cause: UpdateCause
 ) -> None:
-    process = Process(root, archive, monkeypatch)
+    process = board.Process(root, archive, monkeypatch)
     process.run(offer(archive, **more))
     assert (process.reports[-1].stage, process.reports[-1].cause) == (UpdateStage.REFUSED, cause)
     assert launcher.read_current(root) == "a"
@@ -117,10 +111,10 @@ def test_what_is_not_for_this_board_is_refused_before_it_is_fetched(
 def test_without_a_trusted_key_and_by_another_key_nothing_is_installed(
     root: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = Process(root, archive, monkeypatch, trust=None)
+    process = board.Process(root, archive, monkeypatch, trust=None)
     process.run(offer(archive))
     assert process.reports[-1].cause is UpdateCause.UNTRUSTED
-    process = Process(root, archive, monkeypatch)
+    process = board.Process(root, archive, monkeypatch)
     forged = STRANGER.sign(manifest_of(archive, "0.2.0"))
     process.run(offer(archive, rollout="r-2", manifest=forged))
     assert process.reports[-1].cause is UpdateCause.UNTRUSTED
@@ -129,11 +123,11 @@ def test_without_a_trusted_key_and_by_another_key_nothing_is_installed(
 def test_a_release_that_was_signed_before_the_running_one_is_refused(
     root: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_to_the_end(root, archive, offer(archive), monkeypatch)
+    board.run_to_the_end(root, archive, offer(archive), monkeypatch)
     old = tmp_path / "old.tar"
     old.write_bytes(b"old" * 500)
     signed = SERVER.sign(manifest_of(old, "0.2.0", issued_at=1_600_000_000))
-    process = Process(root, old, monkeypatch)
+    process = board.Process(root, old, monkeypatch)
     process.run(offer(old, rollout="r-0", manifest=signed))
     assert (process.reports[-1].stage, process.reports[-1].cause) == ("refused", "superseded")
 
@@ -141,7 +135,7 @@ def test_a_release_that_was_signed_before_the_running_one_is_refused(
 def test_an_update_that_a_newer_version_has_written_can_still_be_read(
     root: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Process(root, archive, monkeypatch).run(offer(archive))
+    board.Process(root, archive, monkeypatch).run(offer(archive))
     path = root / "update.json"
     path.write_text(
         path.read_text().replace('"stage"', '"later":1,"stage"').replace('{"kind"', '{"new":2,"kind"')
@@ -195,16 +189,16 @@ def test_a_power_cut_at_any_moment_leaves_a_working_client_and_the_same_end(
         cut = PowerCut(moment)
         for module, name in ACTS:
             monkeypatch.setattr(module, name, cut.around(getattr(module, name)))
-        installer = {"make_installer": lambda slots: FakeInstaller(slots, cut)}
-        run_to_the_end(root, archive, offer(archive), monkeypatch, connects=connects, **installer)
+        installer = {"make_installer": lambda slots: board.FakeInstaller(slots, cut)}
+        board.run_to_the_end(root, archive, offer(archive), monkeypatch, connects=connects, **installer)
 
     whole, moment, ended = tmp_path / "whole", 1, -signal.SIGKILL
     shutil.copytree(root, whole, symlinks=True)
     while ended == -signal.SIGKILL:
-        ended = in_a_process(partial(until_the_cut, moment))
+        ended = board.in_a_process(partial(until_the_cut, moment))
         assert ended in (0, -signal.SIGKILL), f"moment {moment}"
         assert launcher.program(root) is not None
-        last = run_to_the_end(root, archive, offer(archive), monkeypatch, connects=connects)
+        last = board.run_to_the_end(root, archive, offer(archive), monkeypatch, connects=connects)
         expected = ("b", "kept") if good else ("a", "rolled-back")
         assert (last.slot, last.reports[-1].stage) == expected, f"moment {moment}"
         assert not (root / "trial.json").exists()

@@ -6,31 +6,9 @@ from typing import Any
 import pytest
 
 from edge_client.agent.client_update.installation import ReleaseState, ReleaseTrial
+from edge_client.agent.offers import trial as offers
 from edge_client.agent.offers.machine import MAX_RESTARTS, step
-from edge_client.agent.offers.trial import (
-    CleanUp,
-    Event,
-    Objection,
-    Offered,
-    Restart,
-    Restored,
-    RollBack,
-    RolledBack,
-    Switch,
-    Switched,
-    SwitchFailed,
-    Withdrawn,
-    Work,
-    Worked,
-)
-from edge_client.agent.session.events import (
-    BlobChecked,
-    ChunkArrived,
-    Connected,
-    Disconnected,
-    SendMessage,
-    Tick,
-)
+from edge_client.agent.session import events
 from schemas.messages import BlobRequest, ClientOffer, ClientReport, ClientWithdrawal
 from schemas.messages.client_update import UpdateCause, UpdateStage, UpdateTerms
 from schemas.tensors.chunks import BlobRef, Chunk, digest_of
@@ -45,8 +23,8 @@ WITHDRAWAL = ClientWithdrawal(
 )
 
 
-INSTALL, CHECK = Work(OFFER, UpdateStage.INSTALLED), Work(OFFER, UpdateStage.CHECKED)
-IN_B = Switched({"slot": "b", "former": "a"})
+INSTALL, CHECK = offers.Work(OFFER, UpdateStage.INSTALLED), offers.Work(OFFER, UpdateStage.CHECKED)
+IN_B = offers.Switched({"slot": "b", "former": "a"})
 
 
 @dataclass
@@ -59,37 +37,39 @@ class Device:
     )
     done: list[Any] = field(default_factory=list)
 
-    def do(self, event: Event) -> list[Any]:
+    def do(self, event: offers.Event) -> list[Any]:
         """Make one step and return its commands without the messages."""
         self.state, commands = step(self.state, event, self.now)
         self.done += commands
-        return [command for command in commands if not isinstance(command, SendMessage)]
+        return [command for command in commands if not isinstance(command, events.SendMessage)]
 
     def fetch(self) -> list[Any]:
         """Receive the offer and every chunk of the archive."""
-        self.do(Offered(OFFER))
+        self.do(offers.Offered(OFFER))
         for index in range(REF.chunks):
             data = DATA[index * REF.chunk_bytes :][: REF.chunk_size(index)]
-            self.do(ChunkArrived(Chunk(REF.digest[:16], index, data)))
-        return self.do(BlobChecked(REF.digest, sound=True))
+            self.do(events.ChunkArrived(Chunk(REF.digest[:16], index, data)))
+        return self.do(events.BlobChecked(REF.digest, sound=True))
 
     def switch(self) -> list[Any]:
         """Continue until the process must end for the new version."""
         self.fetch()
-        self.do(Worked(INSTALL))
-        self.do(Worked(CHECK))
+        self.do(offers.Worked(INSTALL))
+        self.do(offers.Worked(CHECK))
         return self.do(IN_B)
 
-    def restart(self, *, runs_it: bool, back: Objection | None = None, connected: bool = True) -> list[Any]:
+    def restart(
+        self, *, runs_it: bool, back: offers.Objection | None = None, connected: bool = True
+    ) -> list[Any]:
         """The next process, with the saved update."""
         trial = self.trial
         self.state = ReleaseState("home", "pi", version="0.2.0" if runs_it else "0.1.0", connected=connected)
-        return self.do(Restored(trial, runs_it=runs_it, back=back))
+        return self.do(offers.Restored(trial, runs_it=runs_it, back=back))
 
     def wait(self, seconds: float) -> list[Any]:
         """Let time pass, then tick."""
         self.now += seconds
-        return self.do(Tick())
+        return self.do(events.Tick())
 
     @property
     def trial(self) -> ReleaseTrial:
@@ -99,19 +79,19 @@ class Device:
     @property
     def reports(self) -> list[ClientReport]:
         """The reports sent so far."""
-        messages = [command.message for command in self.done if isinstance(command, SendMessage)]
+        messages = [command.message for command in self.done if isinstance(command, events.SendMessage)]
         return [message for message in messages if isinstance(message, ClientReport)]
 
 
 def test_a_good_release_is_fetched_installed_checked_switched_to_watched_and_kept() -> None:
     device = Device()
     assert device.fetch() == [INSTALL]
-    assert device.do(Worked(INSTALL)) == [CHECK]
-    assert device.do(Worked(CHECK)) == [Switch(device.trial)]
-    assert device.do(IN_B) == [Restart()]
-    assert device.restart(runs_it=True) == [Switch(device.trial)]
-    assert device.do(Switched({"slot": "b", "former": ""})) == []
-    assert device.wait(TERMS.watch_s) == [CleanUp()]
+    assert device.do(offers.Worked(INSTALL)) == [CHECK]
+    assert device.do(offers.Worked(CHECK)) == [offers.Switch(device.trial)]
+    assert device.do(IN_B) == [offers.Restart()]
+    assert device.restart(runs_it=True) == [offers.Switch(device.trial)]
+    assert device.do(offers.Switched({"slot": "b", "former": ""})) == []
+    assert device.wait(TERMS.watch_s) == [offers.CleanUp()]
     assert [report.stage for report in device.reports] == [
         "offered",
         "fetched",
@@ -126,11 +106,11 @@ def test_a_good_release_is_fetched_installed_checked_switched_to_watched_and_kep
 
 def test_only_missing_chunks_are_requested_after_a_restart() -> None:
     device = Device()
-    device.do(Offered(OFFER))
+    device.do(offers.Offered(OFFER))
     trial = device.trial
     device.state = ReleaseState("home", "pi", connected=True)
     device.done = []
-    device.do(Restored(trial, present=chunks_of(0b01)))
+    device.do(offers.Restored(trial, present=chunks_of(0b01)))
     (request,) = [command.message for command in device.done]
     assert isinstance(request, BlobRequest)
     assert (request.first, request.count) == (1, REF.chunks - 1)
@@ -139,16 +119,16 @@ def test_only_missing_chunks_are_requested_after_a_restart() -> None:
 @pytest.mark.parametrize("cause", [UpdateCause.UNTRUSTED, UpdateCause.INCOMPATIBLE, UpdateCause.NO_SPACE])
 def test_an_offer_with_an_objection_is_refused_without_a_download(cause: UpdateCause) -> None:
     device = Device()
-    assert device.do(Offered(OFFER, objection=(cause, "why"))) == [CleanUp()]
+    assert device.do(offers.Offered(OFFER, objection=(cause, "why"))) == [offers.CleanUp()]
     assert (device.trial.stage, device.reports[-1].cause) == (UpdateStage.REFUSED, cause)
     assert device.state.receiving is None
 
 
 def test_a_release_that_runs_already_is_kept_despite_a_withdrawal() -> None:
     device = Device()
-    device.do(Offered(OFFER, in_use=REF.digest))
+    device.do(offers.Offered(OFFER, in_use=REF.digest))
     assert (device.reports[-1].stage, device.reports[-1].had_it) == ("kept", True)
-    assert device.do(Withdrawn(WITHDRAWAL)) == []
+    assert device.do(offers.Withdrawn(WITHDRAWAL)) == []
     assert device.trial.stage is UpdateStage.KEPT
 
 
@@ -157,18 +137,20 @@ def test_a_release_that_fails_to_install_or_a_check_is_refused_and_never_switche
         device = Device()
         device.fetch()
         if work == CHECK:
-            device.do(Worked(INSTALL))
-        assert device.do(Worked(work, objection=(UpdateCause.FAILED_CHECK, "import"))) == [CleanUp()]
+            device.do(offers.Worked(INSTALL))
+        assert device.do(offers.Worked(work, objection=(UpdateCause.FAILED_CHECK, "import"))) == [
+            offers.CleanUp()
+        ]
         assert device.trial.stage is UpdateStage.REFUSED
-        assert not any(isinstance(command, Switch | Restart) for command in device.done)
+        assert not any(isinstance(command, offers.Switch | offers.Restart) for command in device.done)
 
 
 def test_results_of_another_rollout_are_ignored() -> None:
     device = Device()
     device.fetch()
-    other = Work(OFFER.model_copy(update={"rollout": "r-0"}), UpdateStage.INSTALLED)
-    assert device.do(Worked(other)) == []
-    assert device.do(Worked(other, objection=(UpdateCause.DAMAGED, ""))) == []
+    other = offers.Work(OFFER.model_copy(update={"rollout": "r-0"}), UpdateStage.INSTALLED)
+    assert device.do(offers.Worked(other)) == []
+    assert device.do(offers.Worked(other, objection=(UpdateCause.DAMAGED, ""))) == []
     assert device.trial.stage is UpdateStage.FETCHED
 
 
@@ -177,29 +159,29 @@ def test_a_power_cut_while_installing_begins_that_step_again_but_not_forever(sta
     device = Device()
     device.fetch()
     if stage is UpdateStage.INSTALLED:
-        device.do(Worked(INSTALL))
+        device.do(offers.Worked(INSTALL))
     again = INSTALL if stage is UpdateStage.FETCHED else CHECK
     for _ in range(MAX_RESTARTS):
         assert device.restart(runs_it=False) == [again]
-    assert device.restart(runs_it=False) == [CleanUp()]
+    assert device.restart(runs_it=False) == [offers.CleanUp()]
     assert (device.trial.stage, device.trial.cause) == (UpdateStage.REFUSED, UpdateCause.CRASHES)
 
 
 def test_a_power_cut_before_the_switch_switches_at_the_next_start() -> None:
     device = Device()
     device.fetch()
-    device.do(Worked(INSTALL))
-    device.do(Worked(CHECK))
-    assert device.restart(runs_it=False) == [Switch(device.trial)]
-    assert device.do(IN_B) == [Restart()]
+    device.do(offers.Worked(INSTALL))
+    device.do(offers.Worked(CHECK))
+    assert device.restart(runs_it=False) == [offers.Switch(device.trial)]
+    assert device.do(IN_B) == [offers.Restart()]
 
 
 def test_a_power_cut_after_the_switch_and_before_it_was_saved_goes_on_in_the_new_version() -> None:
     device = Device()
     device.fetch()
-    device.do(Worked(INSTALL))
-    device.do(Worked(CHECK))
-    assert device.restart(runs_it=True) == [Switch(device.trial)]
+    device.do(offers.Worked(INSTALL))
+    device.do(offers.Worked(CHECK))
+    assert device.restart(runs_it=True) == [offers.Switch(device.trial)]
     assert device.do(IN_B) == []
     assert (device.trial.stage, device.trial.former) == (UpdateStage.SWITCHED, "a")
 
@@ -208,7 +190,7 @@ def test_the_former_version_reports_why_the_launcher_has_gone_back() -> None:
     device = Device()
     device.switch()
     assert device.restart(runs_it=False, back=(UpdateCause.CRASHES, "3 starts")) == [
-        CleanUp(),
+        offers.CleanUp(),
     ]
     report = device.reports[-1]
     assert (report.stage, report.cause, report.detail, report.running) == (
@@ -226,10 +208,10 @@ def test_a_version_that_does_not_connect_in_time_goes_back_by_itself() -> None:
     device.do(IN_B)
     assert device.wait(TERMS.connect_s - 1) == []
     (back,) = device.wait(1)
-    assert isinstance(back, RollBack)
+    assert isinstance(back, offers.RollBack)
     assert (back.trial.cause, back.trial.going_back) == (UpdateCause.NO_CONNECTION, True)
-    assert device.do(RolledBack(restarts=True)) == [Restart()]
-    assert device.restart(runs_it=False) == [CleanUp()]
+    assert device.do(offers.RolledBack(restarts=True)) == [offers.Restart()]
+    assert device.restart(runs_it=False) == [offers.CleanUp()]
     assert (device.reports[-1].stage, device.reports[-1].cause) == ("rolled-back", "no-connection")
 
 
@@ -239,20 +221,20 @@ def test_only_connected_time_counts_for_the_watch() -> None:
     device.restart(runs_it=True)
     device.do(IN_B)
     device.wait(40)
-    device.do(Disconnected())
+    device.do(events.Disconnected())
     assert device.wait(19) == []
-    device.do(Connected())
+    device.do(events.Connected())
     assert device.wait(19) == []
-    assert device.wait(1) == [CleanUp()]
+    assert device.wait(1) == [offers.CleanUp()]
 
 
 def test_a_return_that_a_power_cut_has_interrupted_is_finished() -> None:
     device = Device()
     device.switch()
     device.restart(runs_it=True)
-    device.do(Withdrawn(WITHDRAWAL))
-    assert [type(command) for command in device.restart(runs_it=True)] == [RollBack]
-    assert device.do(RolledBack(restarts=True)) == [Restart()]
+    device.do(offers.Withdrawn(WITHDRAWAL))
+    assert [type(command) for command in device.restart(runs_it=True)] == [offers.RollBack]
+    assert device.do(offers.RolledBack(restarts=True)) == [offers.Restart()]
 
 
 def test_a_kept_release_can_be_withdrawn() -> None:
@@ -261,8 +243,8 @@ def test_a_kept_release_can_be_withdrawn() -> None:
     device.restart(runs_it=True)
     device.do(IN_B)
     device.wait(TERMS.watch_s)
-    assert [type(command) for command in device.do(Withdrawn(WITHDRAWAL))] == [RollBack]
-    device.do(RolledBack(restarts=True))
+    assert [type(command) for command in device.do(offers.Withdrawn(WITHDRAWAL))] == [offers.RollBack]
+    device.do(offers.RolledBack(restarts=True))
     device.restart(runs_it=False)
     assert (device.reports[-1].stage, device.reports[-1].cause) == ("rolled-back", "withdrawn")
 
@@ -270,15 +252,15 @@ def test_a_kept_release_can_be_withdrawn() -> None:
 def test_a_withdrawal_before_the_restart_needs_no_restart() -> None:
     device = Device()
     device.switch()
-    device.do(Withdrawn(WITHDRAWAL))
-    assert device.do(RolledBack()) == [CleanUp()]
+    device.do(offers.Withdrawn(WITHDRAWAL))
+    assert device.do(offers.RolledBack()) == [offers.CleanUp()]
     assert device.trial.stage is UpdateStage.ROLLED_BACK
 
 
 def test_a_withdrawal_while_fetching_refuses_the_release() -> None:
     device = Device()
-    device.do(Offered(OFFER))
-    assert device.do(Withdrawn(WITHDRAWAL)) == [CleanUp()]
+    device.do(offers.Offered(OFFER))
+    assert device.do(offers.Withdrawn(WITHDRAWAL)) == [offers.CleanUp()]
     assert (device.trial.stage, device.trial.cause) == (UpdateStage.REFUSED, UpdateCause.WITHDRAWN)
 
 
@@ -287,24 +269,24 @@ def test_another_offer_waits_until_the_trial_has_ended() -> None:
     device.switch()
     other = OFFER.model_copy(update={"rollout": "r-2"})
     sent = len(device.reports)
-    assert device.do(Offered(other)) == []
+    assert device.do(offers.Offered(other)) == []
     assert (device.trial.offer, len(device.reports)) == (OFFER, sent)
     device.restart(runs_it=False, back=(UpdateCause.CRASHES, ""))
-    device.do(Offered(other))
+    device.do(offers.Offered(other))
     assert device.trial.offer == other
 
 
 def test_a_repeated_offer_is_answered_with_the_stage() -> None:
     device = Device()
     device.switch()
-    assert device.do(Offered(OFFER)) == []
+    assert device.do(offers.Offered(OFFER)) == []
     assert device.reports[-1].stage is UpdateStage.SWITCHED
 
 
 def test_a_switch_that_fails_is_a_refusal() -> None:
     device = Device()
     device.fetch()
-    device.do(Worked(INSTALL))
-    device.do(Worked(CHECK))
-    assert device.do(SwitchFailed((UpdateCause.NOT_INSTALLED, "disk"))) == [CleanUp()]
+    device.do(offers.Worked(INSTALL))
+    device.do(offers.Worked(CHECK))
+    assert device.do(offers.SwitchFailed((UpdateCause.NOT_INSTALLED, "disk"))) == [offers.CleanUp()]
     assert device.trial.stage is UpdateStage.REFUSED

@@ -9,14 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.agent.remote.collection import (
-    Collector,
-    DoctorProcess,
-    doctor_command,
-    encode_bounded,
-    hidden_by,
-    select_lines,
-)
+from edge_client.agent.remote import collection
 from edge_client.agent.settings import AgentSettings, RemoteSettings
 from edge_client.system.crash_record import FOLDER, LAST
 from edge_client.system.logging.setup import RecentLog
@@ -60,7 +53,9 @@ def test_a_bundle_has_every_part_and_none_of_the_secrets(settings: AgentSettings
     (settings.state / FOLDER).mkdir()
     crash = {"cause": "exception", "at": 1.0, "thread": "main", "text": f"ValueError: {photo}"}
     (settings.state / FOLDER / LAST).write_text(json.dumps(crash))
-    text = Collector(settings, doctor=DoctorProcess(QUIET)).collect(asking(Diagnostic.BUNDLE))
+    text = collection.Collector(settings, doctor=collection.DoctorProcess(QUIET)).collect(
+        asking(Diagnostic.BUNDLE)
+    )
     found = json.loads(text)
     assert {"doctor", "logs", "profile", "crash", "versions", "settings"} <= found.keys()
     assert [finding["check"] for finding in found["doctor"]] == ["disk", "mqtt"]
@@ -76,16 +71,16 @@ def test_logs_are_chosen_by_age_level_and_number() -> None:
         for second, level in enumerate(["info", "warning", "error", "info", "critical", "warning"])
     ]
     now = 1767225605.0
-    chosen = select_lines(lines, asking(Diagnostic.LOGS, level="warning"), now)
+    chosen = collection.select_lines(lines, asking(Diagnostic.LOGS, level="warning"), now)
     assert [line["message"] for line in chosen] == ["1", "2", "4", "5"]
-    chosen = select_lines(lines, asking(Diagnostic.LOGS, since_s=2.0), now)
+    chosen = collection.select_lines(lines, asking(Diagnostic.LOGS, since_s=2.0), now)
     assert [line["message"] for line in chosen] == ["3", "4", "5"]
-    assert select_lines(lines, asking(Diagnostic.LOGS, lines=1), now) == lines[-1:]
+    assert collection.select_lines(lines, asking(Diagnostic.LOGS, lines=1), now) == lines[-1:]
 
 
 def test_of_too_many_lines_the_newest_are_kept() -> None:
     lines = [{"message": f"{number} " + "ä" * 200} for number in range(3_000)]
-    text = encode_bounded({"device": "pi-3", "logs": lines})
+    text = collection.encode_bounded({"device": "pi-3", "logs": lines})
     assert len(text) <= MAX_ANSWER_CHARS
     assert text.isascii()
     found = json.loads(text)
@@ -94,7 +89,7 @@ def test_of_too_many_lines_the_newest_are_kept() -> None:
 
 
 def test_a_document_that_never_fits_says_so() -> None:
-    text = encode_bounded({"device": "pi-3", "doctor": [{"detail": "x" * 5_000}] * 1_000})
+    text = collection.encode_bounded({"device": "pi-3", "doctor": [{"detail": "x" * 5_000}] * 1_000})
     assert json.loads(text) == {"device": "pi-3", "left_out": "it is too large"}
 
 
@@ -107,19 +102,19 @@ def test_a_document_that_never_fits_says_so() -> None:
     ],
 )
 def test_checks_that_crash_are_a_finding(code: str, said: str) -> None:
-    (finding,) = DoctorProcess([sys.executable, "-c", code]).findings()
+    (finding,) = collection.DoctorProcess([sys.executable, "-c", code]).findings()
     assert finding["level"] == "failure"
     assert said in finding["detail"]
 
 
 def test_checks_that_hang_are_ended_at_the_deadline() -> None:
     hanging = [sys.executable, "-c", "import threading; threading.Event().wait()"]
-    (finding,) = DoctorProcess(hanging, longest_s=0.2).findings()
+    (finding,) = collection.DoctorProcess(hanging, longest_s=0.2).findings()
     assert "not done" in finding["detail"]
 
 
 def test_checks_are_ended_with_the_agent() -> None:
-    doctor = DoctorProcess([sys.executable, "-c", "import threading; threading.Event().wait()"])
+    doctor = collection.DoctorProcess([sys.executable, "-c", "import threading; threading.Event().wait()"])
     found: list[dict] = []
     thread = threading.Thread(target=lambda: found.extend(doctor.findings()))
     thread.start()
@@ -130,7 +125,7 @@ def test_checks_are_ended_with_the_agent() -> None:
 
 
 def test_the_command_of_the_checks_has_no_password(settings: AgentSettings) -> None:
-    command = doctor_command(settings)
+    command = collection.doctor_command(settings)
     assert "mqtts://broker:8883" in command
     assert "--beside-agent" in command
     assert not any("hunter" in word for word in command)
@@ -145,12 +140,12 @@ def test_the_command_of_the_checks_has_no_password(settings: AgentSettings) -> N
     ],
 )
 def test_the_paths_of_a_source_are_hidden(settings: AgentSettings, source: str, path: str) -> None:
-    assert path in hidden_by(replace(settings, source=source)).data
+    assert path in collection.hidden_by(replace(settings, source=source)).data
 
 
 def test_a_source_without_a_path_hides_no_path(settings: AgentSettings) -> None:
     for source in ("digits", "MNIST", "python:module:function"):
-        assert hidden_by(replace(settings, source=source)).data == ()
+        assert collection.hidden_by(replace(settings, source=source)).data == ()
 
 
 def test_a_user_without_a_home_folder_is_no_obstacle(
@@ -160,4 +155,4 @@ def test_a_user_without_a_home_folder_is_no_obstacle(
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setattr(Path, "home", none)
-    assert "~" not in hidden_by(settings).places.values()
+    assert "~" not in collection.hidden_by(settings).places.values()

@@ -5,61 +5,45 @@ from dataclasses import replace
 
 import pytest
 
-from edge_client.agent.remote.machine import (
-    KEPT_S,
-    LONGEST_COLLECTION_S,
-    Abandon,
-    Bucket,
-    Collect,
-    Collected,
-    Diagnostics,
-    Requested,
-    Send,
-    Tick,
-    step,
-)
-from schemas.messages import (
-    DiagnosticPart,
-    DiagnosticReceipt,
-    DiagnosticRefusal,
-    DiagnosticRequest,
-    encode_message,
-)
+from edge_client.agent.remote import machine
+from schemas import messages
 from schemas.messages.remote import MAX_ANSWER_CHARS, MAX_PARTS, PARTS_AT_ONCE, Diagnostic, DiagnosticObstacle
 
-IDLE = Diagnostics("home", "pi-3")
+IDLE = machine.Diagnostics("home", "pi-3")
 
 
 def request(
     number: int = 1, what: Diagnostic = Diagnostic.LOGS, wanted: tuple[int, ...] = ()
-) -> DiagnosticRequest:
-    return DiagnosticRequest(
+) -> messages.DiagnosticRequest:
+    return messages.DiagnosticRequest(
         federation="home", device="pi-3", request=f"{number:016x}", what=what, wanted=wanted
     )
 
 
-def asked(state: Diagnostics, asking: DiagnosticRequest, now: float = 0.0):
+def asked(state: machine.Diagnostics, asking: messages.DiagnosticRequest, now: float = 0.0):
     """The next state, and what the device does."""
-    state, commands = step(state, Requested(asking), now)
+    state, commands = machine.step(state, machine.Requested(asking), now)
     return state, commands
 
 
-def answered(text: str, *, now: float = 0.0, number: int = 1) -> tuple[Diagnostics, list[DiagnosticPart]]:
+def answered(
+    text: str, *, now: float = 0.0, number: int = 1
+) -> tuple[machine.Diagnostics, list[messages.DiagnosticPart]]:
     state, _ = asked(IDLE, request(number), now)
-    state, commands = step(state, Collected(f"{number:016x}", text), now)
+    state, commands = machine.step(state, machine.Collected(f"{number:016x}", text), now)
     return state, [command.message for command in commands]
 
 
 def obstacle(commands) -> DiagnosticObstacle:
     (send,) = commands
-    assert isinstance(send.message, DiagnosticRefusal)
+    assert isinstance(send.message, messages.DiagnosticRefusal)
     return send.message.obstacle
 
 
 def test_a_request_begins_a_collection_and_is_acknowledged():
     state, commands = asked(IDLE, request())
-    assert [type(command) for command in commands] == [Send, Collect]
-    assert isinstance(commands[0].message, DiagnosticReceipt)
+    assert [type(command) for command in commands] == [machine.Send, machine.Collect]
+    assert isinstance(commands[0].message, messages.DiagnosticReceipt)
     assert asked(state, request())[1] == [commands[0]]
 
 
@@ -82,7 +66,7 @@ def test_an_answer_is_sent_in_parts_that_the_requester_puts_together():
 def test_the_largest_answer_fits_into_messages_below_64_kb():
     _, parts = answered('"' * MAX_ANSWER_CHARS)
     assert parts[0].parts == MAX_PARTS
-    assert all(len(encode_message(part)) < 64 * 1024 for part in parts)
+    assert all(len(messages.encode_message(part)) < 64 * 1024 for part in parts)
 
 
 @pytest.mark.parametrize("text", ["", "x" * (MAX_ANSWER_CHARS + 1), "ä"])
@@ -108,23 +92,23 @@ def test_too_many_requests_are_refused_with_the_time_to_wait():
     state, number, now = IDLE, 1, 0.0
     while True:
         state, commands = asked(state, request(number, Diagnostic.DOCTOR), now)
-        if not any(isinstance(command, Collect) for command in commands):
+        if not any(isinstance(command, machine.Collect) for command in commands):
             break
-        state, _ = step(state, Collected(f"{number:016x}", "{}"), now)
+        state, _ = machine.step(state, machine.Collected(f"{number:016x}", "{}"), now)
         number += 1
     assert number == 3
     refusal = commands[0].message
     assert refusal.obstacle is DiagnosticObstacle.RATE_LIMITED
     _, commands = asked(state, request(9, Diagnostic.LOGS), now)
-    assert isinstance(commands[1], Collect)
+    assert isinstance(commands[1], machine.Collect)
     _, commands = asked(state, request(9, Diagnostic.DOCTOR), now + refusal.again_s)
-    assert isinstance(commands[1], Collect)
+    assert isinstance(commands[1], machine.Collect)
 
 
 def test_requests_of_all_kinds_have_a_limit_in_total():
-    state = replace(IDLE, limits=replace(IDLE.limits, total=Bucket.full(1, 20.0)))
+    state = replace(IDLE, limits=replace(IDLE.limits, total=machine.Bucket.full(1, 20.0)))
     state, _ = asked(state, request(1, Diagnostic.LOGS))
-    state, _ = step(state, Collected(f"{1:016x}", "{}"), 0.0)
+    state, _ = machine.step(state, machine.Collected(f"{1:016x}", "{}"), 0.0)
     _, commands = asked(state, request(2, Diagnostic.PROFILE))
     assert commands[0].message.again_s == 20.0
 
@@ -153,22 +137,25 @@ def test_parts_that_do_not_exist_are_not_sent():
 
 def test_an_answer_is_forgotten_after_a_while():
     state, _ = answered("{}")
-    assert step(state, Tick(), KEPT_S - 1)[0].answer is not None
-    state, _ = step(state, Tick(), KEPT_S)
+    assert machine.step(state, machine.Tick(), machine.KEPT_S - 1)[0].answer is not None
+    state, _ = machine.step(state, machine.Tick(), machine.KEPT_S)
     assert state.answer is None
-    assert isinstance(asked(state, request(), KEPT_S)[1][1], Collect)
+    assert isinstance(asked(state, request(), machine.KEPT_S)[1][1], machine.Collect)
 
 
 def test_a_collection_that_takes_too_long_is_abandoned():
     state, _ = asked(IDLE, request())
-    assert step(state, Tick(), LONGEST_COLLECTION_S - 1)[1] == []
-    state, commands = step(state, Tick(), LONGEST_COLLECTION_S)
-    assert isinstance(commands[0], Abandon)
+    assert machine.step(state, machine.Tick(), machine.LONGEST_COLLECTION_S - 1)[1] == []
+    state, commands = machine.step(state, machine.Tick(), machine.LONGEST_COLLECTION_S)
+    assert isinstance(commands[0], machine.Abandon)
     assert obstacle(commands[1:]) is DiagnosticObstacle.FAILED
-    assert step(state, Collected(f"{1:016x}", "{}"), LONGEST_COLLECTION_S) == (state, [])
+    assert machine.step(state, machine.Collected(f"{1:016x}", "{}"), machine.LONGEST_COLLECTION_S) == (
+        state,
+        [],
+    )
 
 
 def test_a_failed_collection_is_refused_with_its_reason():
     state, _ = asked(IDLE, request())
-    _, commands = step(state, Collected(f"{1:016x}", failure="no doctor here"), 0.0)
+    _, commands = machine.step(state, machine.Collected(f"{1:016x}", failure="no doctor here"), 0.0)
     assert commands[0].message.detail == "no doctor here"

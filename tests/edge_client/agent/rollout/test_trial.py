@@ -5,30 +5,10 @@ from typing import Any
 
 import pytest
 
+from edge_client.agent.offers import trial as offers
 from edge_client.agent.offers.machine import MAX_RESTARTS, step
-from edge_client.agent.offers.trial import (
-    CleanUp,
-    Event,
-    Offered,
-    Restored,
-    RollBack,
-    RolledBack,
-    Switch,
-    Switched,
-    SwitchFailed,
-    Withdrawn,
-    Work,
-    Worked,
-)
 from edge_client.agent.rollout.trial import Comparison, Look, ModelState, ModelTrial
-from edge_client.agent.session.events import (
-    BlobChecked,
-    ChunkArrived,
-    Connected,
-    Disconnected,
-    SendMessage,
-    Tick,
-)
+from edge_client.agent.session import events
 from edge_client.inference.service.health import Health
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from schemas.errors import PeerError
@@ -55,7 +35,7 @@ WORSE = Comparison(OLD, BAD, lost=41, won=1)
 WITHDRAWAL = ModelWithdrawal(federation="home", device="pi", rollout="r-1", version="v2", detail="by hand")
 
 
-COMPARE, RECHECK = Work(OFFER, Stage.COMPARED), Work(OFFER, Stage.KEPT)
+COMPARE, RECHECK = offers.Work(OFFER, Stage.COMPARED), offers.Work(OFFER, Stage.KEPT)
 
 
 @dataclass
@@ -66,32 +46,32 @@ class Device:
     trials: ModelState = field(default_factory=lambda: ModelState("home", "pi", connected=True))
     done: list[Any] = field(default_factory=list)
 
-    def do(self, event: Event) -> list[Any]:
+    def do(self, event: offers.Event) -> list[Any]:
         """Make one step and return its commands without the reports."""
         self.trials, commands = step(self.trials, event, self.now)
         self.done += commands
-        return [command for command in commands if not isinstance(command, SendMessage)]
+        return [command for command in commands if not isinstance(command, events.SendMessage)]
 
     def fetch(self) -> list[Any]:
         """Receive the offer and every chunk of the file."""
-        self.do(Offered(OFFER))
+        self.do(offers.Offered(OFFER))
         for index in range(REF.chunks):
             size = REF.chunk_size(index)
             data = DATA[index * REF.chunk_bytes :][:size]
-            self.do(ChunkArrived(Chunk(REF.digest[:16], index, data)))
-        return self.do(BlobChecked(REF.digest, sound=True))
+            self.do(events.ChunkArrived(Chunk(REF.digest[:16], index, data)))
+        return self.do(events.BlobChecked(REF.digest, sound=True))
 
     def switch(self) -> None:
         """Continue until the new model is being watched."""
         self.fetch()
-        self.do(Worked(COMPARE, BETTER))
-        self.do(Switched())
+        self.do(offers.Worked(COMPARE, BETTER))
+        self.do(offers.Switched())
 
     def look(self, comparison: Comparison = BETTER, **more: Any) -> list[Any]:
         """Let time pass until the next check and deliver its result."""
         self.now = self.trials.look_at
-        assert self.do(Tick()) == [RECHECK]
-        return self.do(Worked(RECHECK, Look(comparison, **{"serving": REF.digest, **more})))
+        assert self.do(events.Tick()) == [RECHECK]
+        return self.do(offers.Worked(RECHECK, Look(comparison, **{"serving": REF.digest, **more})))
 
     @property
     def trial(self) -> ModelTrial:
@@ -105,16 +85,16 @@ class Device:
     @property
     def reports(self) -> list[ModelReport]:
         """The reports sent so far."""
-        messages = [command.message for command in self.done if isinstance(command, SendMessage)]
+        messages = [command.message for command in self.done if isinstance(command, events.SendMessage)]
         return [message for message in messages if isinstance(message, ModelReport)]
 
 
 def test_a_better_model_is_downloaded_compared_switched_to_watched_and_kept() -> None:
     device = Device()
     assert device.fetch() == [COMPARE]
-    (switch,) = device.do(Worked(COMPARE, BETTER))
-    assert isinstance(switch, Switch)
-    device.do(Switched())
+    (switch,) = device.do(offers.Worked(COMPARE, BETTER))
+    assert isinstance(switch, offers.Switch)
+    device.do(offers.Switched())
     while device.stage is Stage.SWITCHED:
         device.look()
     assert device.now == 10.0
@@ -138,8 +118,8 @@ def test_every_chunk_is_written_and_the_whole_file_is_verified() -> None:
 
 def test_a_file_that_does_not_match_its_digest_is_downloaded_again() -> None:
     device = Device()
-    device.do(Offered(OFFER, present=chunks_of((1 << REF.chunks) - 1)))
-    device.do(BlobChecked(REF.digest, sound=False))
+    device.do(offers.Offered(OFFER, present=chunks_of((1 << REF.chunks) - 1)))
+    device.do(events.BlobChecked(REF.digest, sound=False))
     assert device.stage is Stage.OFFERED
     assert device.trials.receiving is not None
     assert device.trials.receiving.have == chunks_of(0)
@@ -147,47 +127,47 @@ def test_a_file_that_does_not_match_its_digest_is_downloaded_again() -> None:
 
 def test_a_chunk_of_the_wrong_size_raises_a_peer_error_and_changes_nothing() -> None:
     device = Device()
-    device.do(Offered(OFFER))
+    device.do(offers.Offered(OFFER))
     before = device.trials
     with pytest.raises(PeerError):
-        device.do(ChunkArrived(Chunk(REF.digest[:16], 0, b"short")))
+        device.do(events.ChunkArrived(Chunk(REF.digest[:16], 0, b"short")))
     assert device.trials == before
 
 
 def test_a_worse_model_is_refused_before_the_switch() -> None:
     device = Device()
     device.fetch()
-    assert device.do(Worked(COMPARE, WORSE)) == [CleanUp()]
+    assert device.do(offers.Worked(COMPARE, WORSE)) == [offers.CleanUp()]
     assert (device.stage, device.reports[-1].cause) == (Stage.REFUSED, Cause.ACCURACY)
-    assert not any(isinstance(command, Switch) for command in device.done)
+    assert not any(isinstance(command, offers.Switch) for command in device.done)
 
 
 def test_a_model_that_crashes_the_comparison_is_refused() -> None:
     device = Device()
     device.fetch()
-    device.do(Worked(COMPARE, Comparison(objection=(Cause.CRASHES, "signal 4"))))
+    device.do(offers.Worked(COMPARE, Comparison(objection=(Cause.CRASHES, "signal 4"))))
     assert device.reports[-1].cause is Cause.CRASHES
 
 
 def test_an_offer_with_an_objection_is_refused_without_a_download() -> None:
     device = Device()
-    assert device.do(Offered(OFFER, objection=(Cause.UNTRUSTED, "another key"))) == [CleanUp()]
+    assert device.do(offers.Offered(OFFER, objection=(Cause.UNTRUSTED, "another key"))) == [offers.CleanUp()]
     assert device.reports[-1].cause is Cause.UNTRUSTED
     assert device.trials.receiving is None
 
 
 def test_a_model_that_is_already_served_is_kept_despite_a_withdrawal() -> None:
     device = Device()
-    device.do(Offered(OFFER, in_use=REF.digest))
+    device.do(offers.Offered(OFFER, in_use=REF.digest))
     assert (device.stage, device.reports[-1].candidate) == (Stage.KEPT, None)
-    assert device.do(Withdrawn(WITHDRAWAL)) == []
+    assert device.do(offers.Withdrawn(WITHDRAWAL)) == []
     assert device.stage is Stage.KEPT
 
 
 def test_a_repeated_offer_is_answered_with_the_current_stage() -> None:
     device = Device()
     device.switch()
-    assert device.do(Offered(OFFER)) == []
+    assert device.do(offers.Offered(OFFER)) == []
     assert device.reports[-1].stage is Stage.SWITCHED
 
 
@@ -203,8 +183,8 @@ def test_a_repeated_offer_is_answered_with_the_current_stage() -> None:
 def test_a_model_that_gets_worse_while_watched_is_rolled_back_by_the_device(seen, cause) -> None:
     device = Device()
     device.switch()
-    assert device.look(**seen) == [RollBack(device.trial)]
-    device.do(RolledBack())
+    assert device.look(**seen) == [offers.RollBack(device.trial)]
+    device.do(offers.RolledBack())
     assert (device.stage, device.reports[-1].cause) == (Stage.ROLLED_BACK, cause)
 
 
@@ -218,7 +198,7 @@ def test_a_rollback_is_recorded_before_it_is_done() -> None:
 def test_a_model_that_was_already_replaced_needs_no_rollback() -> None:
     device = Device()
     device.switch()
-    assert device.look(serving=digest_of(b"of a later run")) == [CleanUp()]
+    assert device.look(serving=digest_of(b"of a later run")) == [offers.CleanUp()]
     assert (device.stage, device.reports[-1].cause) == (Stage.ROLLED_BACK, Cause.SUPERSEDED)
 
 
@@ -226,19 +206,19 @@ def test_a_model_that_was_already_replaced_needs_no_rollback() -> None:
 def test_a_version_can_be_withdrawn_at_any_stage(stage: str) -> None:
     device = Device()
     if stage == "fetching":
-        device.do(Offered(OFFER))
+        device.do(offers.Offered(OFFER))
     elif stage == "comparing":
         device.fetch()
     else:
         device.switch()
     while stage == "kept" and device.stage is not Stage.KEPT:
         device.look()
-    commands = device.do(Withdrawn(WITHDRAWAL))
+    commands = device.do(offers.Withdrawn(WITHDRAWAL))
     if stage in ("fetching", "comparing"):
-        assert (commands, device.stage) == ([CleanUp()], Stage.REFUSED)
+        assert (commands, device.stage) == ([offers.CleanUp()], Stage.REFUSED)
     else:
-        assert commands == [RollBack(device.trial)]
-        device.do(RolledBack())
+        assert commands == [offers.RollBack(device.trial)]
+        device.do(offers.RolledBack())
         assert device.stage is Stage.ROLLED_BACK
     assert device.reports[-1].cause is Cause.WITHDRAWN
 
@@ -246,23 +226,28 @@ def test_a_version_can_be_withdrawn_at_any_stage(stage: str) -> None:
 def test_a_comparison_that_ends_after_the_withdrawal_switches_nothing() -> None:
     device = Device()
     device.fetch()
-    device.do(Withdrawn(WITHDRAWAL))
-    assert device.do(Worked(COMPARE, BETTER)) == []
+    device.do(offers.Withdrawn(WITHDRAWAL))
+    assert device.do(offers.Worked(COMPARE, BETTER)) == []
     assert device.stage is Stage.REFUSED
 
 
 def test_a_comparison_of_another_rollout_is_ignored() -> None:
     device = Device()
     device.fetch()
-    assert device.do(Worked(Work(OFFER.model_copy(update={"rollout": "r-0"}), Stage.COMPARED), BETTER)) == []
+    assert (
+        device.do(
+            offers.Worked(offers.Work(OFFER.model_copy(update={"rollout": "r-0"}), Stage.COMPARED), BETTER)
+        )
+        == []
+    )
     assert device.stage is Stage.FETCHED
 
 
 def test_a_model_whose_switch_fails_is_refused() -> None:
     device = Device()
     device.fetch()
-    device.do(Worked(COMPARE, BETTER))
-    device.do(SwitchFailed((Cause.NO_SPACE, "disk full")))
+    device.do(offers.Worked(COMPARE, BETTER))
+    device.do(offers.SwitchFailed((Cause.NO_SPACE, "disk full")))
     assert (device.stage, device.reports[-1].cause) == (Stage.REFUSED, Cause.NO_SPACE)
 
 
@@ -270,62 +255,63 @@ def test_a_model_whose_switch_fails_is_refused() -> None:
 @pytest.mark.parametrize(
     ("trial", "expected"),
     [
-        (ModelTrial(offer=OFFER, stage=Stage.FETCHED), Work),
-        (ModelTrial(offer=OFFER, stage=Stage.COMPARED, candidate=GOOD), Switch),
-        (ModelTrial(offer=OFFER, stage=Stage.SWITCHED, cause=Cause.ERRORS, going_back=True), RollBack),
-        (ModelTrial(offer=OFFER, stage=Stage.KEPT, cause=Cause.WITHDRAWN, going_back=True), RollBack),
+        (ModelTrial(offer=OFFER, stage=Stage.FETCHED), offers.Work),
+        (ModelTrial(offer=OFFER, stage=Stage.COMPARED, candidate=GOOD), offers.Switch),
+        (ModelTrial(offer=OFFER, stage=Stage.SWITCHED, cause=Cause.ERRORS, going_back=True), offers.RollBack),
+        (ModelTrial(offer=OFFER, stage=Stage.KEPT, cause=Cause.WITHDRAWN, going_back=True), offers.RollBack),
     ],
 )
 def test_a_restarted_process_continues_an_unfinished_trial(trial: ModelTrial, expected: type) -> None:
     device = Device()
-    (command,) = device.do(Restored(trial))
+    (command,) = device.do(offers.Restored(trial))
     assert isinstance(command, expected)
-    assert command in (COMPARE, Switch(device.trial), RollBack(device.trial))
+    assert command in (COMPARE, offers.Switch(device.trial), offers.RollBack(device.trial))
 
 
 def test_an_interrupted_watch_starts_over() -> None:
     device = Device(now=500.0)
     assert (
-        device.do(Restored(ModelTrial(offer=OFFER, stage=Stage.SWITCHED, running=OLD, candidate=GOOD))) == []
+        device.do(offers.Restored(ModelTrial(offer=OFFER, stage=Stage.SWITCHED, running=OLD, candidate=GOOD)))
+        == []
     )
     assert device.trials.watch_until == 510.0
 
 
 def test_chunks_received_before_a_restart_are_not_requested_again() -> None:
     device = Device()
-    device.do(Restored(ModelTrial(offer=OFFER), present=chunks_of(0b01)))
-    requests = [command.message for command in device.done if isinstance(command, SendMessage)]
+    device.do(offers.Restored(ModelTrial(offer=OFFER), present=chunks_of(0b01)))
+    requests = [command.message for command in device.done if isinstance(command, events.SendMessage)]
     assert [(request.first, request.count) for request in requests] == [(1, 1)]
 
 
 def test_a_model_that_repeatedly_crashes_the_board_is_rolled_back() -> None:
     trial = ModelTrial(offer=OFFER, stage=Stage.SWITCHED, restarts=MAX_RESTARTS)
     device = Device()
-    assert device.do(Restored(trial)) == [RollBack(device.trial)]
+    assert device.do(offers.Restored(trial)) == [offers.RollBack(device.trial)]
     comparing = ModelTrial(offer=OFFER, stage=Stage.FETCHED, restarts=MAX_RESTARTS)
     device = Device()
-    assert device.do(Restored(comparing)) == [CleanUp()]
+    assert device.do(offers.Restored(comparing)) == [offers.CleanUp()]
     assert device.stage is Stage.REFUSED
 
 
 @pytest.mark.parametrize("stage", [Stage.KEPT, Stage.REFUSED, Stage.ROLLED_BACK])
 def test_a_finished_trial_only_answers_with_its_stage(stage: Stage) -> None:
     device = Device()
-    assert device.do(Restored(ModelTrial(offer=OFFER, stage=stage))) == [CleanUp()]
-    assert device.done == [CleanUp()]
-    device.do(Offered(OFFER))
+    assert device.do(offers.Restored(ModelTrial(offer=OFFER, stage=stage))) == [offers.CleanUp()]
+    assert device.done == [offers.CleanUp()]
+    device.do(offers.Offered(OFFER))
     assert device.reports[-1].stage is stage
 
 
 def test_missing_chunks_are_requested_only_while_connected() -> None:
     device = Device()
-    device.do(Offered(OFFER))
-    device.do(Disconnected())
+    device.do(offers.Offered(OFFER))
+    device.do(events.Disconnected())
     device.done.clear()
     device.now = 60.0
-    device.do(Tick())
+    device.do(events.Tick())
     assert device.done == []
-    device.do(Connected())
+    device.do(events.Connected())
     assert [(command.message.first, command.message.count) for command in device.done] == [(0, 2)]
 
 
@@ -333,7 +319,7 @@ def test_a_comparison_that_is_reported_twice_does_not_end_the_look_that_follows(
     device = Device()
     device.switch()
     device.now = device.trials.look_at
-    assert device.do(Tick()) == [RECHECK]
-    device.do(Worked(COMPARE, BETTER))
+    assert device.do(events.Tick()) == [RECHECK]
+    device.do(offers.Worked(COMPARE, BETTER))
     assert device.trials.busy
-    assert device.do(Tick()) == []
+    assert device.do(events.Tick()) == []

@@ -10,20 +10,8 @@ from edge_client.agent.session.events import (
     WorkFailed,
 )
 from edge_client.agent.session.machine import Session, step
+from schemas import messages
 from schemas.errors import Reason
-from schemas.messages import (
-    Acknowledgement,
-    BlobRequest,
-    DeliverTask,
-    Delivery,
-    FederationEnd,
-    Refusal,
-    RoundAnnouncement,
-    Task,
-    TaskReply,
-    TrainTask,
-    Update,
-)
 from schemas.strategy import TrainingPlan
 from schemas.tensors.chunks import BlobRef, Chunk, digest_of
 from schemas.values import DeliveryMetrics, ModelSpec, TrainingMetrics
@@ -44,7 +32,7 @@ SMALL = ref_of(b"small")
 
 def task(
     number: int = 1, *, attempt: int | None = None, run: str = RUN, state: BlobRef = STATE, **more
-) -> Task:
+) -> messages.Task:
     """The task of round `number`; its attempt defaults to the round number."""
     fields = {
         "federation": FEDERATION,
@@ -59,61 +47,65 @@ def task(
         **more,
     }
     if more.get("action") == "deliver":
-        return DeliverTask(**fields)
-    return TrainTask(**{"training": TrainingPlan(), **fields})
+        return messages.DeliverTask(**fields)
+    return messages.TrainTask(**{"training": TrainingPlan(), **fields})
 
 
-def update(number: int = 1, *, attempt: int | None = None, blob: BlobRef = RESULT, run: str = RUN) -> Update:
+def update(
+    number: int = 1, *, attempt: int | None = None, blob: BlobRef = RESULT, run: str = RUN
+) -> messages.Update:
     metrics = TrainingMetrics(examples=10, epochs=1, steps=1)
     sent = {**SENT, "run": run, "round": number, "attempt": attempt or number}
-    return Update(**sent, blob=blob, metrics=metrics)
+    return messages.Update(**sent, blob=blob, metrics=metrics)
 
 
-def delivery(number: int = 1, attempt: int = 2) -> Delivery:
+def delivery(number: int = 1, attempt: int = 2) -> messages.Delivery:
     """A delivery result; its attempt follows that of the training in the same round."""
     sizes = {"parameters": 1, "macs": 1, "onnx_bytes": 1, "examples": 1, "max_difference": 0, "latency_ms": 1}
     metrics = DeliveryMetrics(onnx_sha256="0" * 64, **sizes)
-    return Delivery(**SENT, round=number, attempt=attempt, metrics=metrics)
+    return messages.Delivery(**SENT, round=number, attempt=attempt, metrics=metrics)
 
 
-def deliver(attempt: int = 2, **more) -> Task:
+def deliver(attempt: int = 2, **more) -> messages.Task:
     return task(attempt=attempt, action="deliver", **more)
 
 
 def ack(attempt: int = 1, digest: str | None = RESULT.digest, run: str = RUN) -> Received:
-    return Received(Acknowledgement(**{**SENT, "run": run}, attempt=attempt, digest=digest))
+    return Received(messages.Acknowledgement(**{**SENT, "run": run}, attempt=attempt, digest=digest))
 
 
 def refusal(
     attempt: int = 1, reason: Reason = Reason.WRONG_SHAPE, digest: str | None = RESULT.digest
 ) -> Received:
-    return Received(Refusal(**SENT, attempt=attempt, digest=digest, reason=reason))
+    return Received(messages.Refusal(**SENT, attempt=attempt, digest=digest, reason=reason))
 
 
 def announcement(number: int, run: str = RUN, **more) -> Received:
     fields = {"run": run, "round": number, "rounds": 9, "phase": "training", "selected": 1}
-    return Received(RoundAnnouncement(federation=FEDERATION, **fields, **more))
+    return Received(messages.RoundAnnouncement(federation=FEDERATION, **fields, **more))
 
 
 def end(run: str = RUN) -> Received:
-    return Received(FederationEnd(federation=FEDERATION, run=run, outcome="finished", rounds=9))
+    return Received(messages.FederationEnd(federation=FEDERATION, run=run, outcome="finished", rounds=9))
 
 
 def accepted(number: int = 1, run: str = RUN, attempt: int | None = None) -> SendMessage:
     sent = {**SENT, "run": run, "round": number, "attempt": attempt or number}
-    return SendMessage(TaskReply(**sent, accepted=True))
+    return SendMessage(messages.TaskReply(**sent, accepted=True))
 
 
 def request(ref: BlobRef, first: int, count: int) -> SendMessage:
     return SendMessage(
-        BlobRequest(federation=FEDERATION, device=DEVICE, digest=ref.digest, first=first, count=count)
+        messages.BlobRequest(
+            federation=FEDERATION, device=DEVICE, digest=ref.digest, first=first, count=count
+        )
     )
 
 
 def damaged(ref: BlobRef) -> SendMessage:
     """The refusal of a blob whose bytes do not match its digest."""
     about = {"federation": FEDERATION, "device": DEVICE, "run": RUN, "digest": ref.digest}
-    return SendMessage(Refusal(**about, reason=Reason.DIGEST_MISMATCH))
+    return SendMessage(messages.Refusal(**about, reason=Reason.DIGEST_MISMATCH))
 
 
 def chunks(data: bytes) -> list[ChunkArrived]:

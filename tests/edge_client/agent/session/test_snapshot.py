@@ -9,29 +9,20 @@ from pydantic import ValidationError
 from edge_client.agent.session.snapshot import SessionSnapshot, WorkStarts
 from edge_client.agent.state_store import SnapshotFile
 from schemas.errors import Reason
-from tests.edge_client.agent.session.by_hand import (
-    DEVICE,
-    FEDERATION,
-    RESULT,
-    RUN,
-    STATE,
-    WORKING,
-    delivery,
-    task,
-    update,
-)
+from tests.edge_client.agent.session import by_hand
+from tests.edge_client.agent.session.by_hand import task
 
-NOTHING = SessionSnapshot(federation=FEDERATION, device=DEVICE)
+NOTHING = SessionSnapshot(federation=by_hand.FEDERATION, device=by_hand.DEVICE)
 FULL = NOTHING.model_copy(
-    update={"task": task(), "result": update(), "runs": ("run-1",), "attempts": {"run-1": 1}}
+    update={"task": task(), "result": by_hand.update(), "runs": ("run-1",), "attempts": {"run-1": 1}}
 )
 
 
 def load(path: Path) -> SessionSnapshot:
-    return SnapshotFile(path / "task.json").load_snapshot(FEDERATION, DEVICE)
+    return SnapshotFile(path / "task.json").load_snapshot(by_hand.FEDERATION, by_hand.DEVICE)
 
 
-@pytest.mark.parametrize("result", [None, update(), delivery(attempt=1)])
+@pytest.mark.parametrize("result", [None, by_hand.update(), by_hand.delivery(attempt=1)])
 def test_a_saved_snapshot_is_loaded_by_another_process(tmp_path, result):
     memory = FULL.model_copy(update={"result": result})
     assert SnapshotFile(tmp_path / "task.json").save(memory)
@@ -89,7 +80,7 @@ def changed(**fields) -> bytes:
         changed(federation="away"),
         changed(device="another"),
         changed(task=None),
-        changed(result={**json.loads(update(2).model_dump_json())}),
+        changed(result={**json.loads(by_hand.update(2).model_dump_json())}),
     ],
     ids=[
         "empty",
@@ -127,17 +118,19 @@ def test_a_full_disk_loses_only_the_snapshot(tmp_path, monkeypatch, caplog):
 
 def test_a_snapshot_lists_the_blobs_to_retain():
     assert NOTHING.blobs() == frozenset()
-    assert FULL.blobs() == {STATE.digest, RESULT.digest}
+    assert FULL.blobs() == {by_hand.STATE.digest, by_hand.RESULT.digest}
 
 
 def test_a_result_of_another_task_is_refused():
     with pytest.raises(ValidationError, match="another task"):
-        SessionSnapshot(federation=FEDERATION, device=DEVICE, task=task(), result=update(2))
+        SessionSnapshot(
+            federation=by_hand.FEDERATION, device=by_hand.DEVICE, task=task(), result=by_hand.update(2)
+        )
 
 
 def test_a_working_session_stores_its_task():
-    starts = WorkStarts(run=RUN, attempt=1)
-    assert WORKING.snapshot == FULL.model_copy(update={"result": None, "starts": starts})
+    starts = WorkStarts(run=by_hand.RUN, attempt=1)
+    assert by_hand.WORKING.snapshot == FULL.model_copy(update={"result": None, "starts": starts})
 
 
 def test_the_reason_for_a_full_disk_is_a_stable_code():

@@ -25,17 +25,7 @@ from schemas.errors import Reason
 from schemas.messages import BlobRequest, Refusal, decode_message, encode_message
 from schemas.topics import Channel, DeviceTopic, server_filters
 from tests.edge_client.transport.test_mqtt_client import OldBroker, wait_for
-from tests.edge_server.security.identity.conftest import (
-    FEDERATION,
-    Mosquitto,
-    _await_port,
-    address_of,
-    free_ports,
-    identity,
-    new_authority,
-    running_mosquitto,
-    server_files,
-)
+from tests.edge_server.security.identity import conftest
 
 NOW = time.time()
 DAY_S = 86_400.0
@@ -53,14 +43,14 @@ def mosquitto(folder: Path, *lines: str) -> Iterator[BrokerAddress]:
     binary = find_mosquitto()
     if binary is None:
         pytest.skip("no mosquitto on this machine")
-    (port,) = free_ports(1)
+    (port,) = conftest.free_ports(1)
     user = ["user root"] if os.geteuid() == 0 else []
     conf, log = folder / "mosquitto.conf", folder / "mosquitto.log"
     conf.write_text("\n".join([f"listener {port} 127.0.0.1", "allow_anonymous true", *user, *lines]) + "\n")
     with log.open("wb") as output:
         child = subprocess.Popen([binary, "-c", str(conf)], stdout=output, stderr=output)
     try:
-        _await_port(child, port, log)
+        conftest._await_port(child, port, log)
         yield parse_address(f"mqtt://127.0.0.1:{port}")
     finally:
         child.terminate()
@@ -107,7 +97,7 @@ def reported(found: Iterator[Finding], check: str) -> Finding:
 
 
 def test_an_absent_broker_is_a_failure_with_its_address() -> None:
-    (port,) = free_ports(1)
+    (port,) = conftest.free_ports(1)
     (found,) = network(parse_address(f"mqtt://127.0.0.1:{port}"), "pi", NOW)
     assert found.level == "failure"
     assert str(port) in found.detail
@@ -128,7 +118,7 @@ def test_the_command_prints_failures_and_exits_with_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("edge_client.cli.doctor.libraries.TRIALS", {"numpy": "import numpy as m"})
-    (port,) = free_ports(1)
+    (port,) = conftest.free_ports(1)
     words = ["doctor", "--state-dir", str(tmp_path), "--broker", f"mqtt://127.0.0.1:{port}"]
     assert main(words) == 1
     printed = capsys.readouterr().out
@@ -213,12 +203,14 @@ def test_the_packet_size_that_the_broker_forwards_is_probed(
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerAddress, Path]]:
     """The address of a broker set up by `edge-server enroll`, with the device's certificate, and a folder."""
     folder = tmp_path_factory.mktemp("authority")
-    authority = new_authority(folder / "authority")
-    files = identity(authority, "pi", folder / "pi")
-    with running_mosquitto(authority) as running:
-        assert isinstance(running, Mosquitto)
-        with server(address_of(authority, files), FEDERATION, server_files(authority)):
-            yield address_of(authority, files), folder
+    authority = conftest.new_authority(folder / "authority")
+    files = conftest.identity(authority, "pi", folder / "pi")
+    with conftest.running_mosquitto(authority) as running:
+        assert isinstance(running, conftest.Mosquitto)
+        with server(
+            conftest.address_of(authority, files), conftest.FEDERATION, conftest.server_files(authority)
+        ):
+            yield conftest.address_of(authority, files), folder
 
 
 def test_an_enrolled_device_has_no_findings_above_ok(
@@ -228,7 +220,7 @@ def test_an_enrolled_device_has_no_findings_above_ok(
     address, _ = place
     reached = levels(network(address, "pi", NOW))
     assert reached == {"broker": "ok", "certificate": "ok", "tls": "ok"}
-    found = list(broker(address, FEDERATION, "pi"))
+    found = list(broker(address, conftest.FEDERATION, "pi"))
     assert set(levels(found).values()) == {"ok"}
     assert "chunks of 256 kB come back" in reported(found, "packet limit").detail
 
@@ -236,7 +228,7 @@ def test_an_enrolled_device_has_no_findings_above_ok(
 def test_a_wrong_authority_is_detected(place: tuple[BrokerAddress, Path]) -> None:
     address, folder = place
     assert address.tls is not None
-    other = new_authority(folder / "other")
+    other = conftest.new_authority(folder / "other")
     wrong = folder / "wrong.pem"
     wrong.write_bytes(other.ca_pem)
     files = TlsFiles(wrong, address.tls.certificate, address.tls.key)

@@ -18,13 +18,7 @@ from edge_server.transport.broker import packets
 from edge_server.transport.broker.server import serving
 from edge_server.transport.broker.session import Limits
 from tests.edge_client.cli.doctor.test_broker import mosquitto
-from tests.edge_server.security.identity.conftest import (
-    FEDERATION,
-    address_of,
-    identity,
-    new_authority,
-    running_mosquitto,
-)
+from tests.edge_server.security.identity import conftest
 
 DEADLINE_S = 30.0
 
@@ -76,10 +70,10 @@ def test_a_broker_with_logins_or_access_rules_passes(tmp_path: Path, line: str) 
 
 
 def test_a_broker_set_up_by_enroll_passes(tmp_path: Path) -> None:
-    authority = new_authority(tmp_path / "authority")
-    files = identity(authority, "pi", tmp_path / "pi")
-    with running_mosquitto(authority):
-        assert strangers(address_of(authority, files), FEDERATION).level == "ok"
+    authority = conftest.new_authority(tmp_path / "authority")
+    files = conftest.identity(authority, "pi", tmp_path / "pi")
+    with conftest.running_mosquitto(authority):
+        assert strangers(conftest.address_of(authority, files), conftest.FEDERATION).level == "ok"
 
 
 def test_the_check_command_warns_of_an_open_broker(

@@ -7,16 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from edge_client.training.step_graphs import names
-from edge_client.training.step_graphs.drawing.frequencies import (
-    Geometry,
-    convolve_maps,
-    gradient_of_kernel,
-    gradient_of_maps,
-    is_faster,
-)
+from edge_client.training.step_graphs.drawing import frequencies
 from edge_client.training.step_graphs.drawing.step import draw_step
 
-PLAIN = Geometry((1, 1), (2, 2), (1, 1), 1)
+PLAIN = frequencies.Geometry((1, 1), (2, 2), (1, 1), 1)
 
 
 def difference(found: Tensor, expected: Tensor | None) -> float:
@@ -34,18 +28,18 @@ def test_it_is_torchs_convolution_with_its_gradients(size, kernel) -> None:
     gradient = torch.randn_like(expected)
     expected.backward(gradient)
     single, kernels, ours = (tensor.detach().float() for tensor in (maps, weight, gradient))
-    assert difference(convolve_maps(single, kernels), expected) < 2e-6
-    assert difference(gradient_of_maps(ours, kernels), maps.grad) < 2e-6
-    assert difference(gradient_of_kernel(ours, single, kernels), weight.grad) < 2e-6
+    assert difference(frequencies.convolve_maps(single, kernels), expected) < 2e-6
+    assert difference(frequencies.gradient_of_maps(ours, kernels), maps.grad) < 2e-6
+    assert difference(frequencies.gradient_of_kernel(ours, single, kernels), weight.grad) < 2e-6
 
 
 def test_large_kernels_of_many_channels_on_small_maps_belong_there() -> None:
-    assert is_faster((32, 19, 16, 16), (19, 19, 5, 5), PLAIN)
+    assert frequencies.is_faster((32, 19, 16, 16), (19, 19, 5, 5), PLAIN)
     # The convolutions of `two-nn`.
-    assert not is_faster((32, 1, 28, 28), (32, 1, 5, 5), PLAIN)
-    assert is_faster((32, 32, 14, 14), (64, 32, 5, 5), PLAIN)
-    assert not is_faster((32, 3, 32, 32), (64, 3, 5, 5), PLAIN)
-    assert not is_faster((32, 16, 256, 256), (16, 16, 5, 5), PLAIN)
+    assert not frequencies.is_faster((32, 1, 28, 28), (32, 1, 5, 5), PLAIN)
+    assert frequencies.is_faster((32, 32, 14, 14), (64, 32, 5, 5), PLAIN)
+    assert not frequencies.is_faster((32, 3, 32, 32), (64, 3, 5, 5), PLAIN)
+    assert not frequencies.is_faster((32, 16, 256, 256), (16, 16, 5, 5), PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +54,7 @@ def test_large_kernels_of_many_channels_on_small_maps_belong_there() -> None:
     ],
 )
 def test_other_convolutions_stay(kernel, geometry) -> None:
-    assert not is_faster((32, 64, 16, 16)[: len(kernel)], kernel, Geometry(*geometry))
+    assert not frequencies.is_faster((32, 64, 16, 16)[: len(kernel)], kernel, frequencies.Geometry(*geometry))
 
 
 def test_a_graph_has_products_in_place_of_such_a_convolution_and_the_pictures_in_phases() -> None:
