@@ -8,10 +8,8 @@ import json
 import logging
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from edge_client.agent.offers.trial import Objection
 from edge_client.inference.model_slots import Slots
 from edge_client.storage.atomic_files import DISK_FULL
 from edge_client.storage.client_archive import DamagedArchive, unpack_wheels
+from edge_client.system.child_process import Commands, last_line
 from schemas import errors, messages
 from schemas.messages.client_update import UpdateCause
 from schemas.security.client_release import ClientRelease, board_fit, misfit
@@ -57,8 +56,7 @@ class ReleaseInstaller:
     ) -> None:
         self._slots, self._state, self._own_pip = slots, state, own_pip
         self._python: str = python or str(getattr(sys, "_base_executable", sys.executable))
-        self._process: subprocess.Popen[str] | None = None
-        self._starting, self._stopped = threading.Lock(), False
+        self._commands = Commands()
 
     def install(self, offer: messages.ClientOffer, archive: Path, issued_at: int) -> Objection | None:
         """Install the archive into the spare slot, or say why not; repeating this begins anew."""
@@ -101,10 +99,7 @@ class ReleaseInstaller:
 
     def stop(self) -> None:
         """End what runs; the next process begins it anew."""
-        with self._starting:
-            self._stopped = True
-            if self._process is not None and self._process.poll() is None:
-                os.killpg(self._process.pid, signal.SIGKILL)
+        self._commands.end()
 
     # --- the commands ---
     def _make_environment(self, slot: Path, wheels: Path, release: ClientRelease) -> None:
@@ -155,42 +150,20 @@ class ReleaseInstaller:
     def run_command(self, words: list[str], limit_s: float, *, codes: tuple[int, ...] = (0,)) -> str:
         """Run a command and return its output; raises `CommandFailed`."""
         name = " ".join([Path(words[0]).name, *words[1:4]])
-        with self._starting:
-            if self._stopped:
-                raise CommandFailed(name, "this process ends")
-            process = self._process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                env=variables(os.environ),
-                cwd=self._slots.root,
-                start_new_session=True,
-            )
         try:
-            said, complaint = process.communicate(timeout=limit_s)
+            ended = self._commands.run(words, limit_s, env=variables(os.environ), cwd=self._slots.root)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
             raise CommandFailed(name, f"no end within {limit_s:g} s") from None
-        if process.returncode not in codes:
-            raise CommandFailed(
-                name, _end_of(complaint) or _end_of(said) or f"exit code {process.returncode}"
-            )
-        return said
+        if ended.returncode not in codes:
+            said = last_line(ended.stderr) or last_line(ended.stdout) or f"exit code {ended.returncode}"
+            raise CommandFailed(name, said[:300])
+        return ended.stdout
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment variables of those commands."""
     kept = {name: value for name, value in environment.items() if not name.startswith(HIDDEN)}
     return {**kept, "PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-
-
-def _end_of(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else ""
 
 
 def _objection(error: Exception, otherwise: UpdateCause = UpdateCause.NOT_INSTALLED) -> Objection:

@@ -3,10 +3,8 @@
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -19,6 +17,7 @@ from urllib.parse import unquote
 from edge_client.agent.remote.masking import Hidden, Masker
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.sources import has_path
+from edge_client.system.child_process import Commands, last_line, signal_name
 from edge_client.system.crash_record import last_crash
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.logging.setup import recent_lines
@@ -36,44 +35,27 @@ class DoctorProcess:
 
     def __init__(self, command: Sequence[str], *, longest_s: float = LONGEST_S) -> None:
         self._command, self._longest_s = list(command), longest_s
-        self.process: subprocess.Popen[bytes] | None = None
-        self._lock, self._ended = threading.Lock(), False
+        self.commands = Commands()
 
     def findings(self) -> list[dict[str, Any]]:
         """The findings as documents; a crash or the deadline is a finding, too."""
         try:
-            with self._lock:
-                if self._ended:
-                    return [_failure("the checks were ended: the device stops")]
-                self.process = process = subprocess.Popen(
-                    self._command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    start_new_session=True,
-                )
-            # Let the checks have what training leaves, and be the first to go when memory is short.
-            with contextlib.suppress(OSError, AttributeError):
-                os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
-            with contextlib.suppress(OSError):
-                Path(f"/proc/{process.pid}/oom_score_adj").write_text("1000")
-            output, errors = process.communicate(timeout=self._longest_s)
+            return _read(self.commands.run(self._command, self._longest_s, prepare=_put_last))
         except subprocess.TimeoutExpired:
-            self.end()
-            process.communicate()
             return [_failure(f"not done after {self._longest_s:.0f} s", "look at the card and at memory")]
         except OSError as error:
             return [_failure(f"the checks cannot be started: {error}")]
-        return _read(output, errors, process.returncode)
 
     def end(self) -> None:
-        """Kill the process with all that it has started."""
-        with self._lock:
-            self._ended = True
-            process = self.process
-        if process is not None and process.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+        self.commands.end()
+
+
+def _put_last(pid: int) -> None:
+    """Let the checks have what training leaves, and be the first to go when memory is short."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, pid, NICENESS)
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
 
 
 def doctor_command(settings: AgentSettings) -> list[str]:
@@ -88,16 +70,15 @@ def doctor_command(settings: AgentSettings) -> list[str]:
     return [sys.executable, "-m", "edge_client.cli.main", "doctor", *words]
 
 
-def _read(output: bytes, errors: bytes, code: int) -> list[dict[str, Any]]:
+def _read(ended: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     with contextlib.suppress(ValueError):
-        found = json.loads(output)
+        found = json.loads(ended.stdout)
         if isinstance(found, list) and all(isinstance(finding, dict) for finding in found):
             return found
-    said = (errors.decode(errors="replace").strip().splitlines() or [""])[-1][:300]
-    if code < 0:
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        return [_failure(f"the checks ended with {name}", "run `edge-client doctor` on the board itself")]
-    return [_failure(f"the checks ended with exit code {code}: {said}")]
+    if (code := ended.returncode) < 0:
+        name, remedy = signal_name(-code), "run `edge-client doctor` on the board itself"
+        return [_failure(f"the checks ended with {name}", remedy)]
+    return [_failure(f"the checks ended with exit code {code}: {last_line(ended.stderr)[:300]}")]
 
 
 def _failure(detail: str, remedy: str = "") -> dict[str, Any]:

@@ -23,6 +23,7 @@ from edge_client.data.local import LocalData
 from edge_client.inference.providers.table import CPU_ALONE, ProviderSettings
 from edge_client.inference.quantization.selection import EXPORT_ALONE, VariantSettings
 from edge_client.inference.service.health import Health
+from edge_client.system.child_process import Commands, how_ended
 from schemas import messages, values
 from schemas.base import Digest, Frozen
 from schemas.messages.rollout import Cause, ModelMeasurement, Stage, TrialTerms
@@ -235,7 +236,7 @@ def _interval(terms: TrialTerms) -> float:
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 300.0
-LAST_LINES = 300
+LONGEST_REASON = 300
 
 
 @dataclass(frozen=True)
@@ -264,17 +265,14 @@ class ComparisonRunner:
     ) -> None:
         self._get_data, self._examples, self._variants = get_data, examples, variants
         self._providers = providers
-        self._process: subprocess.Popen[str] | None = None
-        self._ended = False
+        self._commands = Commands()
 
     def forget(self) -> None:
         self._examples.unlink(missing_ok=True)
 
     def stop(self) -> None:
         """Kill the process; its result is dropped."""
-        self._ended = True
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
+        self._commands.end()
 
     def compare(self, pair: ModelPair, most: int) -> Comparison:
         """Compare on at most `most` examples and wait for the result."""
@@ -300,19 +298,14 @@ class ComparisonRunner:
 
     def _run(self, job: str) -> Comparison:
         command = [sys.executable, "-m", "edge_client.agent.rollout.comparison_process"]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-        if self._ended:
-            self._process.kill()
         try:
-            out, err = self._process.communicate(job, timeout=TIMEOUT_S)
+            ended = self._commands.run(command, TIMEOUT_S, given=job)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.communicate()
             return Comparison(objection=(Cause.LATENCY, f"it was not done within {TIMEOUT_S:.0f} s"))
-        if self._process.returncode != 0:
-            return Comparison(objection=_make_crash_objection(self._process.returncode, err))
-        return read_comparison(out)
+        if ended.returncode:
+            how = f"running it ended with {how_ended(ended, LONGEST_REASON)}"
+            return Comparison(objection=(Cause.CRASHES, how))
+        return read_comparison(ended.stdout)
 
 
 def read_comparison(text: str) -> Comparison:
@@ -328,14 +321,8 @@ def read_comparison(text: str) -> Comparison:
             objection=None if objection is None else (Cause(objection[0]), str(objection[1])),
         )
     except (ValueError, IndexError, TypeError, AttributeError, ValidationError) as error:
-        return Comparison(objection=(Cause.CRASHES, f"running it ended with {error!r}"[:LAST_LINES]))
+        return Comparison(objection=(Cause.CRASHES, f"running it ended with {error!r}"[:LONGEST_REASON]))
 
 
 def _parse_measurement(value: Any) -> ModelMeasurement | None:
     return None if value is None else ModelMeasurement.model_validate(value)
-
-
-def _make_crash_objection(code: int, err: str) -> offers.Objection:
-    last = (err.strip().splitlines() or [""])[-1][-LAST_LINES:]
-    how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    return Cause.CRASHES, f"running it ended with {how}{': ' if last else ''}{last}"

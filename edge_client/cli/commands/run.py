@@ -177,14 +177,15 @@ def _labels(stated: list[str]) -> dict[str, str]:
 
 def _keep_records(state: Path) -> None:
     """Keep the log and unexpected ends of this process in the state folder; log how the last one ended."""
+    from edge_client.system.child_process import last_line
     from edge_client.system.crash_record import record_crashes
     from edge_client.system.logging.setup import keep_recent_log
 
     keep_recent_log(state)
     ended = record_crashes(state)
     if ended is not None:
-        last = (ended["text"].strip().splitlines() or [""])[-1]
-        log.warning("the process before this one ended unexpectedly (%s): %s", ended["cause"], last)
+        why = last_line(ended["text"])
+        log.warning("the process before this one ended unexpectedly (%s): %s", ended["cause"], why)
 
 
 def _check_certificate(address: "BrokerAddress", device: str) -> None:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from edge_client.cli.doctor.finding import Finding, failure, ok, warning
+from edge_client.system.child_process import last_line, signal_name
 from edge_client.training import choice
 from schemas.errors import ConfigError
 from schemas.values import TrainerName
@@ -85,15 +86,13 @@ def _explain_signal(check: str, name: str, number: int, machine: str) -> Finding
         return failure(
             check, "killed, most likely for memory", "close other programs, or let the board only infer"
         )
-    named = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    return failure(
-        check, f"crashed with {named}", f"pip install --force-reinstall --no-cache-dir {name}: is it whole?"
-    )
+    remedy = f"pip install --force-reinstall --no-cache-dir {name}: is it whole?"
+    return failure(check, f"crashed with {signal_name(number)}", remedy)
 
 
 def _explain_import_error(check: str, name: str, errors: str, machine: str) -> Finding:
     """The finding for an exception of Python, from the last line of its output."""
-    said = (errors.strip().splitlines() or ["no reason was given"])[-1][:200]
+    said = last_line(errors)[:200] or "no reason was given"
     if f"No module named '{name}'" not in said:
         return failure(check, said, f"pip install --force-reinstall --no-cache-dir {name}")
     if machine.startswith(THIRTY_TWO_BITS):

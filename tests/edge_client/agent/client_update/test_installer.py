@@ -147,7 +147,7 @@ def test_a_stop_ends_a_command_that_is_being_started(board: Board, monkeypatch: 
         stopping.join(0.2)  # Long enough for a stop that does not wait for the start.
         return popen(*args, **options)
 
-    monkeypatch.setattr("edge_client.agent.client_update.installer.subprocess.Popen", start)
+    monkeypatch.setattr("edge_client.system.child_process.subprocess.Popen", start)
     with pytest.raises(CommandFailed, match="exit code -9"):
         board.installer.run_command(["sleep", "20"], 20)
     stopping.join()

@@ -14,14 +14,8 @@ from edge_client.agent.remote.collection import DoctorProcess
 from edge_client.agent.session.state import Session
 from edge_client.agent.settings import AgentSettings, RemoteSettings
 from edge_client.transport.broker_link import Arrived, parse_address
+from schemas import messages
 from schemas.errors import PeerError
-from schemas.messages import (
-    DiagnosticPart,
-    DiagnosticReceipt,
-    DiagnosticRefusal,
-    DiagnosticRequest,
-    encode_message,
-)
 from schemas.messages.remote import Diagnostic, DiagnosticObstacle
 from schemas.topics import Channel, DeviceTopic, parse_topic
 from schemas.values import CapabilityProfile
@@ -59,21 +53,23 @@ class Board:
         self.service = LazyDiagnostics(settings, self.inbox, self.sent, root=Path("/"))  # type: ignore[arg-type]
 
     def ask(self, what: Diagnostic, **fields: Any) -> bool:
-        request = DiagnosticRequest(
+        request = messages.DiagnosticRequest(
             **{"federation": "home", "device": "pi-3", "request": "1" * 16, "what": what, **fields}
         )
-        return self.service.receive(parse_topic(str(TOPIC)), Arrived(str(TOPIC), encode_message(request)))
+        return self.service.receive(
+            parse_topic(str(TOPIC)), Arrived(str(TOPIC), messages.encode_message(request))
+        )
 
     def answer(self) -> dict[str, Any]:
         self.service.handle(self.inbox.get(timeout=60))
-        parts = [message for message in self.sent.messages if isinstance(message, DiagnosticPart)]
+        parts = [message for message in self.sent.messages if isinstance(message, messages.DiagnosticPart)]
         return json.loads("".join(part.text for part in parts))
 
 
 def test_a_profile_is_collected_and_sent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     board = Board(tmp_path)
     assert board.ask(Diagnostic.PROFILE)
-    assert isinstance(board.sent.messages[0], DiagnosticReceipt)
+    assert isinstance(board.sent.messages[0], messages.DiagnosticReceipt)
     assert board.answer()["profile"]["profile"]["cores"] >= 1
     assert "an operator asks for diagnostics" in caplog.text
 
@@ -106,7 +102,7 @@ def test_a_collection_that_fails_is_an_answer(tmp_path: Path, monkeypatch: pytes
     board.ask(Diagnostic.LOGS)
     board.service.handle(board.inbox.get(timeout=60))
     refusal = board.sent.messages[-1]
-    assert isinstance(refusal, DiagnosticRefusal)
+    assert isinstance(refusal, messages.DiagnosticRefusal)
     assert refusal.obstacle is DiagnosticObstacle.FAILED
     assert "secret" not in refusal.detail
 
@@ -119,7 +115,7 @@ def test_requests_to_others_are_refused(tmp_path: Path, fields: dict[str, str]) 
 
 def test_other_messages_and_topics_are_left_to_others(tmp_path: Path) -> None:
     board = Board(tmp_path)
-    offer = Arrived(str(TOPIC), encode_message(MESSAGES_BY_KIND["model-offer"]))
+    offer = Arrived(str(TOPIC), messages.encode_message(MESSAGES_BY_KIND["model-offer"]))
     assert not board.service.receive(TOPIC, offer)
     assert not board.service.receive(DeviceTopic("home", "pi-3", Channel.DOWN), offer)
     board.service.tick(0.0, Session("home", "pi-3"))
@@ -143,5 +139,5 @@ def test_nothing_is_left_of_a_process_that_collects_when_the_agent_stops(
     board.ask(Diagnostic.DOCTOR)
     board.service.stop()
     assert "doctor" in json.loads(board.inbox.get(timeout=60).text)
-    process = begun[0].process
+    process = begun[0].commands.process
     assert process is None or process.returncode is not None

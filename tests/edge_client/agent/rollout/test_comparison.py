@@ -211,7 +211,7 @@ def test_a_model_that_crashes_the_comparison_process_does_not_crash_the_device(
 
     start = subprocess.Popen
     monkeypatch.setattr(
-        "edge_client.agent.rollout.trial.subprocess.Popen",
+        "edge_client.system.child_process.subprocess.Popen",
         lambda _, **more: start([sys.executable, "-c", code], **more),
     )
     comparison = ComparisonRunner(lambda: data, tmp_path / "examples.npz").compare(ModelPair(good, good), 10)
