@@ -8,9 +8,10 @@ are not shifted by its first pixel of 1, as the tools that write them today coun
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from itertools import takewhile
+from pathlib import Path, PurePosixPath
 from typing import Any
 from xml.etree import ElementTree
 
@@ -25,6 +26,12 @@ from schemas.errors import ConfigError, format_count
 Rows = NDArray[np.float64]
 Places = Sequence[str]  # of each row, for messages: `labels/a.txt:3`
 Size = tuple[int, int]
+PART_FILES = ("data.yaml", "dataset.yaml", "obj.data")  # of YOLO: which pictures are for what
+NAME_FILES = (
+    *("data.yaml", "dataset.yaml", "classes.txt", "obj.names", "labels/classes.txt"),
+    *("_darknet.labels", "train/_darknet.labels"),
+)
+"""The names of YOLO's classes are in the first of these."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +59,49 @@ class Annotations:
 def read_yolo(root: Path, split: str) -> Annotations:
     """Pictures with text files beside them, or in folders `labels` where theirs are `images`.
 
-    Names are in `data.yaml`, `classes.txt` or `obj.names`; without any, classes are numbers.
+    Names are in a YAML file or one of `NAME_FILES`; without any, classes are numbers.
     """
-    images = root / "images"
-    parts = parts_of(images if images.is_dir() else root, split)
+    pictures, official = _yolo_pictures(root, split)
     names = _yolo_names(root)
     found = list[Annotated]()
-    for path in pictures_below(parts.chosen):
+    for path in pictures:
         file = _labels_beside(path)
         known = len(names) or None
         found.append(Annotated(path, partial(_yolo_rows, file, known), file.exists()))
-    return Annotations(found, names or _numbered(found), parts.official, named=bool(names))
+    return Annotations(found, names or _numbered(found), official, named=bool(names))
+
+
+def _yolo_pictures(root: Path, split: str) -> tuple[Sequence[Path], bool]:
+    """The pictures of a part by folders, or else as `PART_FILES` say; and whether there is a test part."""
+    images = root / "images"
+    parts = parts_of(images if images.is_dir() else root, split)
+    every = pictures_below(parts.chosen)
+    training, testing = (
+        _stated_pictures(root, every, keys) for keys in (("train",), ("test", "val", "valid"))
+    )
+    if parts.official or not training or not testing or training == testing:
+        return every, parts.official
+    return testing if split == "test" else training, True
+
+
+def _stated_pictures(root: Path, every: Sequence[Path], keys: Sequence[str]) -> Sequence[Path]:
+    """Those of all pictures that the first such key names: those of a folder, or of a list of files.
+
+    Tools write paths of where they ran (`../train/images`, `data/train.txt`), so ends of paths count.
+    """
+    texts = [_text(path) for path in (root / name for name in PART_FILES) if path.is_file()]
+    stated = {key: value.strip("\"'") for text in texts for key, value in _ENTRY.findall(text)}
+    value = next((stated[key] for key in keys if key in stated), "")
+    parts = [part for part in PurePosixPath(value).parts if part not in ("..", "/")]
+    ends = (root.joinpath(*parts[start:]) for start in range(len(parts)))
+    place = next((end for end in ends if end.exists()), None)
+    if place is None or place.is_dir():
+        return [path for path in every if place and path.is_relative_to(place)]
+    find, lines = finder({path: path for path in every}), _text(place).splitlines()
+    return [path for line in lines if (path := find(line.strip())) is not None]
+
+
+_ENTRY = re.compile(r"^(train|val|valid|test)[ \t]*[:=][ \t]*([^\s#\[]+)", re.M)
 
 
 def _labels_beside(picture: Path) -> Path:
@@ -76,12 +115,11 @@ def _labels_beside(picture: Path) -> Path:
 
 
 def _yolo_names(root: Path) -> Names:
-    for name in ("data.yaml", "dataset.yaml"):
-        if (root / name).is_file():
-            return _names_of_yaml(root / name)
-    for name in ("classes.txt", "obj.names", "labels/classes.txt"):
-        if (root / name).is_file():
-            return tuple(line.strip() for line in _text(root / name).splitlines() if line.strip())
+    for path in (root / name for name in NAME_FILES):
+        if path.is_file():
+            if path.suffix == ".yaml":
+                return _names_of_yaml(path)
+            return tuple(line.strip() for line in _text(path).splitlines() if line.strip())
     return ()
 
 
@@ -162,15 +200,18 @@ def read_voc(root: Path, split: str) -> Annotations:
     index = {name: place for place, name in enumerate(names)}
     chosen = testing if official and split == "test" else training
     below = root if chosen else parts.chosen
-    xmls = {path.stem: path for path in every if path.is_relative_to(below)}
-    pictures = {path.stem: path for path in pictures_below(below)}
-    stems = [line.split()[0] for line in _text(chosen).splitlines() if line.strip()] if chosen else xmls
+    xmls = {path.with_suffix(""): path for path in every if path.is_relative_to(below)}
+    pictures = {path.with_suffix(""): path for path in pictures_below(below)}
+    # CVAT puts names with spaces into quotes.
+    lines = _text(chosen).splitlines() if chosen else map(str, xmls)
+    find_xml, find_picture = finder(xmls), finder(pictures)
     found = [
         Annotated(
-            pictures.get(stem, root / "JPEGImages" / f"{stem}.jpg"),
-            partial(_voc_rows, xmls.get(stem, root / "Annotations" / f"{stem}.xml"), index),
+            find_picture(stem) or root / "JPEGImages" / f"{stem}.jpg",
+            partial(_voc_rows, find_xml(stem) or root / "Annotations" / f"{stem}.xml", index),
         )
-        for stem in stems
+        for stem in (line.strip().strip('"') for line in lines)
+        if stem
     ]
     return Annotations(found, names, official)
 
@@ -211,7 +252,18 @@ def _voc_rows(path: Path, index: Mapping[str, int], size: Size) -> tuple[Rows, P
 
 
 def read_coco(path: Path, split: str) -> Annotations:
-    """Pictures of a JSON file, beside it or in a folder there; groups (`iscrowd`) are left out."""
+    """Pictures of a JSON file, beside it or in a folder there; groups (`iscrowd`) are left out.
+
+    A folder has one such file, or one in each of its parts.
+    """
+    if path.is_dir():
+        parts = parts_of(path, split)
+        file, *others = files_below(parts.chosen, {".json"}).paths or [parts.chosen / "annotations.json"]
+        if others:
+            raise ConfigError(
+                f"it has {len(others) + 1} JSON files", place=parts.chosen, remedy="name one: coco:FILE.json"
+            )
+        return replace(read_coco(file, split), official=parts.official)
     try:
         known: Any = json.loads(_text(path))
         names = {each["id"]: str(each["name"]) for each in known["categories"]}
@@ -228,11 +280,11 @@ def read_coco(path: Path, split: str) -> Annotations:
     used = {category for own in boxes.values() for _, category, _ in own}
     index = {each: place for place, each in enumerate(each for each in names if each in used)}
     root = path.parent.parent if path.parent.name == "annotations" else path.parent
-    pictures = {each.name: each for each in pictures_below(root)}
+    find = finder({each: each for each in pictures_below(root)})
+    # `instances_train.json` is of `images/train`, where the file does not say so.
+    part = path.stem.removeprefix("instances_")
     found = [
-        Annotated(
-            pictures.get(Path(name).name, path.parent / name), partial(_coco_rows, path, boxes[each], index)
-        )
+        Annotated(find(f"{part}/{name}") or path.parent / name, partial(_coco_rows, path, boxes[each], index))
         for each, name in files.items()
     ]
     return Annotations(found, tuple(names[each] for each in index))
@@ -251,6 +303,28 @@ def _coco_rows(
             raise ConfigError("it has no known category, or no bbox", place=place, quoted=error) from error
         places.append(place)
     return _as_rows(rows), places
+
+
+def finder(files: Mapping[Path, Path]) -> Callable[[str], Path | None]:
+    """Finds the file that a path of another machine names: of those with its name, the longest common end.
+
+    Keys are what is compared, such as files without endings. None if no file has the name.
+    """
+    by_name = dict[str, list[Path]]()
+    for key in files:
+        by_name.setdefault(key.name, []).append(key)
+
+    def find(text: str) -> Path | None:
+        parts = PurePosixPath(text.replace("\\", "/")).parts[::-1]
+        alike = by_name.get(parts[0], []) if parts else []
+        return files[max(alike, key=lambda key: _common(key.parts[::-1], parts))] if alike else None
+
+    return find
+
+
+def _common(ours: Sequence[str], theirs: Sequence[str]) -> int:
+    """How many first entries are equal."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False)))
 
 
 def pictures_below(folder: Path) -> Sequence[Path]:

@@ -18,7 +18,14 @@ from edge_client.data.shapes import fit_data, letterbox_scale, with_sides
 from edge_client.data.sources import load_source
 from schemas.errors import ConfigError
 from tests.edge_client.data.pictures import box_samples
-from tests.edge_client.data.pictures.box_samples import BOXES, source_of, write_pictures
+from tests.edge_client.data.pictures.box_samples import (
+    BOXES,
+    EXPORTS,
+    PARTS,
+    source_of,
+    write_export,
+    write_pictures,
+)
 
 BCCD = Path(__file__).parents[5] / "shared" / "data" / "bccd"
 KINDS = list(READERS)
@@ -209,6 +216,33 @@ def test_arrays_with_boxes_keep_their_proportions_too() -> None:
     assert fitted.labels.tolist() == [[[0, 4, 8, 12, 16]]]
     assert fitted.images[0, 0, :20].all()
     assert not fitted.images[0, 0, 20:].any()
+
+
+@pytest.mark.parametrize("tool", EXPORTS)
+def test_exports_of_tools_are_read(tool: str, tmp_path: Path) -> None:
+    data = load_source(write_export(EXPORTS[tool], tmp_path))
+    assert (data.class_names, len(data)) == (("cat", "dog"), 2)
+    # Each picture has its own boxes.
+    pictures = {name: np.asarray(Image.open(tmp_path / "pictures" / f"{name}.jpg")) for name in "ab"}
+    for own, image in zip(data.labels, data.images, strict=True):
+        (name,) = (name for name, pixels in pictures.items() if (image == pixels.transpose(2, 0, 1)).all())
+        wanted = np.reshape(BOXES[name], (-1, 5))
+        np.testing.assert_allclose(own[: len(wanted)], wanted, atol=1e-4)
+        assert (own[len(wanted) :, 0] == -1).all()
+
+
+@pytest.mark.parametrize("tool", PARTS)
+def test_parts_that_tools_name_are_official_ones(tool: str, tmp_path: Path) -> None:
+    source = write_export(PARTS[tool], tmp_path)
+    train, test = (load_source(source, split=part) for part in ("train", "test"))
+    assert [int((part.labels[:, :, 0] >= 0).sum()) for part in (train, test)] == [1, 2]
+
+
+def test_a_folder_with_several_files_of_coco_is_refused(tmp_path: Path) -> None:
+    write_pictures("coco", tmp_path)
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"it has 2 JSON files: name one: coco:FILE.json"):
+        load_source(f"coco:{tmp_path}")
 
 
 @pytest.mark.skipif(not BCCD.is_dir(), reason=f"no data set at {BCCD}")
