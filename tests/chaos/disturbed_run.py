@@ -80,9 +80,8 @@ class DisturbedRun:
                 if self._random.random() > OVERLAP:
                     self._await_recovery()
             self._await_recovery()
-            until = time.monotonic() + DEADLINE_S
-            while not self._over(0.5):
-                assert time.monotonic() < until, f"the run has not ended; {self.log[-20:]}"
+            ended = self._observer.await_end(lambda: self._processes.over, DEADLINE_S)
+            assert ended, f"the run has not ended; {self.log[-20:]}"
             return self._outcome()
         finally:
             self._observer.close()

@@ -30,6 +30,7 @@ class BrokerObserver:
         self.acknowledged: set[tuple[str, str]] = set()
         self.epochs: dict[int, float] = {}
         self.late = 0
+        self._last = time.monotonic()
         self._client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
         self._client.reconnect_delay_set(0.1, 0.2)  # type: ignore[arg-type]
         self._client.on_connect = lambda client, *_: client.subscribe(self._filters)
@@ -48,6 +49,13 @@ class BrokerObserver:
         with self._changed:
             return self._changed.wait_for(condition, timeout=timeout_s)
 
+    def await_end(self, is_over: Callable[[], bool], silence_s: float) -> bool:
+        """Wait as long as messages come, however slow the machine; False after `silence_s` without one."""
+        while not self.wait(is_over, 0.5):
+            if time.monotonic() - self._last > silence_s:
+                return False
+        return True
+
     def close(self) -> None:
         """Stop listening."""
         self._client.disconnect()
@@ -59,6 +67,7 @@ class BrokerObserver:
         with self._changed:
             if message.retain:
                 return
+            self._last = now
             if parts[0] == "all" or parts[2:] == ["down", "control"]:
                 self._note_epoch(json.loads(message.payload), now)
             if parts[0] == "all":

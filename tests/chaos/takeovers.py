@@ -64,9 +64,8 @@ class TakeoverRun:
                 if self._over(self._random.uniform(0.05, 1.0)):
                     break
                 self._fail(self._random.choice(KINDS))
-            until = time.monotonic() + 4 * DEADLINE_S
-            while not self._over(0.5):
-                assert time.monotonic() < until, f"the run has not ended: {servers.active.said[-2000:]}"
+            ended = self._observer.await_end(lambda: servers.over, DEADLINE_S)
+            assert ended, f"the run has not ended: {servers.active.said[-2000:]}"
             return self._outcome()
         finally:
             self._observer.close()
