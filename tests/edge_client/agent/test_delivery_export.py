@@ -1,11 +1,14 @@
 """Deliveries on devices with torch and without it."""
 
+import copy
 import logging
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
 from edge_client.agent import delivery_export
 from edge_client.agent.delivery_export import choose_exporter, export_with_graph, export_with_torch
@@ -17,18 +20,24 @@ from edge_client.inference.export.metadata import ExportRefused
 from edge_client.inference.export.onnx import find_graph
 from edge_client.inference.installed_model import served_model_path
 from edge_client.inference.onnx_model import load_model
+from edge_client.inference.quantization import trial
+from edge_client.inference.quantization.selection import ALL, VariantSettings
 from edge_client.models.build import build_model
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.slicing import extract
 from edge_client.pruning.surgery import arrays_of
 from edge_client.storage.blob_store import BlobStore
 from edge_client.training.choice import make_trainer
+from edge_client.training.evaluation import evaluate
+from edge_client.training.loop import train
 from schemas.errors import PeerError, Reason
 from schemas.messages import DeliverTask, Delivery
 from schemas.messages.rollout import TrialTerms
+from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.tensors.chunks import encode_json
 from schemas.values import ModelSpec
+from tests.edge_client.data.tasks.examples import examples
 from tests.groups import encode_groups
 from tests.without_packages import run_without
 
@@ -257,12 +266,61 @@ def test_variants_are_made_with_onnx_and_without_torch(tmp_path: Path, graph: by
 def test_only_fp32_is_kept_without_the_onnx_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, graph: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from edge_client.inference.quantization import trial
-    from edge_client.inference.quantization.selection import VariantSettings
-
     monkeypatch.setattr(trial, "is_installed", lambda package: package != "onnx")
     context = replace(place(tmp_path), variants=VariantSettings(("fp32", "int8")))
     with caplog.at_level(logging.WARNING):
         metrics = do_delivery(deliver(context, graph), context).metrics
     assert metrics.variant == "fp32"
     assert caplog.text.count("int8 not tried: the onnx package is not installed") == 1
+
+
+DETECTOR = ModelSpec(
+    name="detector:tests.edge_server.simulation.test_detection:patches",
+    input_shape=(1, 64, 64),
+    num_classes=2,
+    task="detection",
+)
+
+
+def deliver_detector(context: TaskContext, graph: bytes, module: nn.Module, round: int) -> Delivery:
+    """The delivery of a whole detector with this module's weights, compared with the one in use."""
+    channels = trace_channels(module, DETECTOR.input_shape)
+    arrays = dict(extract(arrays_of(module), SubModelSpec(), channels))
+    blobs = {
+        "state": context.store.put_blob(encode_groups({"model": arrays})),
+        "channel-map": context.store.put_blob(encode_json(channels)),
+        "graph": context.store.put_blob(graph),
+    }
+    stated = {"model": DETECTOR, "spec": SubModelSpec(), "blobs": blobs, "round": round, "ratio": 0.0}
+    task = deliver(context, None, trial=TrialTerms()).model_copy(update=stated)
+    return do_delivery(task, context)
+
+
+def test_the_variant_of_a_detector_is_chosen_by_what_it_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = LocalData(examples("detection", 64), examples("detection", 40, seed=1))
+    code = frozenset({DETECTOR.name})
+    context = TaskContext(
+        "pi", BlobStore(tmp_path / "blobs"), data, tmp_path / "models", variants=ALL, model_code=code
+    )
+    module = build_model(DETECTOR, seed=1)
+    graph, blind = find_graph(module.eval(), DETECTOR.input_shape), copy.deepcopy(module)
+    plan = TrainingPlan(optimizer="adam", learning_rate=0.01, batch_size=8, local_epochs=6, seed=1)
+    train(module, data.train, plan)
+    # 8 bits count as the fastest on any machine.
+    monkeypatch.setattr(trial, "latencies_ms", lambda models, seconds: [3.0, 2.0, 1.0])
+    with caplog.at_level(logging.INFO):
+        delivered = deliver_detector(context, graph, module.eval(), 1).metrics
+    served = load_model(served_model_path(context.models))
+    found = served.measure_examples(data.held_out.images, data.held_out.labels)
+    assert (delivered.variant, delivered.metrics) == ("int8", found)
+    exported = evaluate(module, data.held_out).metrics["map50"]
+    assert found["map50"] > exported - 0.01 > 0.3
+    assert re.search(
+        r"int8 is kept: .*fp16 1.50 x as fast as fp32, (no map50|0\.\d\d points) lost", caplog.text
+    )
+    worse = deliver_detector(context, graph, blind, 2).metrics.verdict
+    assert worse is not None
+    assert not worse.served
+    assert re.match(r"accuracy: map50 \d+\.\d% of 40 examples, map50 \d+\.\d% before", worse.why)
