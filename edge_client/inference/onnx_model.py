@@ -24,7 +24,7 @@ from schemas.errors import ConfigError, EdgeError
 from schemas.security.manifest import Manifest
 from schemas.values import Preprocessing
 
-MEASURED_AT_ONCE = 16  # examples of a batch; 256 take sixteen times the memory, and as long
+BATCH = 16  # examples; 256 take sixteen times the memory, and as long
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class LoadedModel:
     def task(self) -> LearningTask:
         return learning_task(self.metadata.get("task", CLASSIFICATION.name))
 
-    def predict(self, images: Pixels, *, batch_size: int = 256) -> Inputs:
+    def predict(self, images: Pixels, *, batch_size: int = BATCH) -> Inputs:
         """Answers for raw images [N, C, H, W]: of a classifier probabilities [N, classes], which sum to 1."""
         cuts = range(batch_size, len(images), batch_size)
         parts = np.split(images, cuts)
@@ -170,7 +170,7 @@ class LoadedModel:
 
     def answers(self, images: Pixels, labels: Labels) -> Answers:
         """The outputs for raw images [N, C, H, W], at least one, and what they should be."""
-        cuts = range(MEASURED_AT_ONCE, len(images), MEASURED_AT_ONCE)
+        cuts = range(BATCH, len(images), BATCH)
         outputs = np.concatenate([self._outputs(part) for part in np.split(images, cuts)])
         targets, about = self.task.targets(self.inputs(images), labels), self.preprocessing
         if not self.task.references:

@@ -57,6 +57,7 @@ def loss_of(task: str) -> Loss:
 log = logging.getLogger(__name__)
 
 AT_ONCE = 8  # frozen passes whose inputs are in memory at once
+MAX_BATCH_BYTES = 16 * 1024 * 1024  # of a batch's inputs: the values of a network take up to fifty times more
 _said = set[str]()
 
 
@@ -200,5 +201,11 @@ def _forward(module: nn.Module, inputs: Inputs, batch_size: int) -> Tensor:
     device = modes.device_of(module)
     examples = torch.from_numpy(np.ascontiguousarray(inputs))
     with modes.evaluating(module), channels_innermost(module, examples), torch.inference_mode():
-        parts = torch.split(examples, batch_size)
+        parts = batches_of(examples, batch_size)
         return torch.cat([module(part.to(device)) for part in parts])
+
+
+def batches_of(examples: Tensor, most: int) -> Sequence[Tensor]:
+    """Examples [N, ...] in batches of at most this many and `MAX_BATCH_BYTES`, but of one at least."""
+    each = examples[0].nbytes
+    return torch.split(examples, max(1, min(most, MAX_BATCH_BYTES // each)))

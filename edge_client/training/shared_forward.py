@@ -298,7 +298,7 @@ def evaluate_sub_models(
     `compared` as in `shared_outputs`.
     """
     given = data.inputs() if inputs is None else inputs
-    batches = torch.split(torch.from_numpy(np.ascontiguousarray(given)), batch_size)
+    batches = evaluation.batches_of(torch.from_numpy(np.ascontiguousarray(given)), batch_size)
     if len(modules) > 1 and len(batches) >= WORTH_SHARING:
         with prepare_modules(modules, batches[0]):
             outputs = shared_outputs(modules, cuts, batches, compared)

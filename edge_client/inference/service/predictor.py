@@ -25,7 +25,6 @@ from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-BATCH = 16  # images per batch; larger batches are hardly faster and take more memory
 AT_ONCE, WAIT_S = 4, 5.0  # number of concurrent requests, and longest wait of another one in seconds
 
 
@@ -112,7 +111,7 @@ class Predictor:
     def _answer(self, model: Model, body: bytes, top: int) -> dict[str, Any]:
         request = read_request(body, model.loaded, top=top)
         begun = time.perf_counter()
-        answers = model.loaded.predict(request.images, batch_size=BATCH)
+        answers = model.loaded.predict(request.images)
         seconds = time.perf_counter() - begun
         self.metrics.count_prediction(len(request.images), seconds)
         if self._health is not None:

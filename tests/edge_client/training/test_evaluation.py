@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from edge_client.data.dataset import make_labelled_data
-from edge_client.training.evaluation import evaluate, logits
+from edge_client.training.evaluation import batches_of, evaluate, logits
 
 IDENTITY = nn.Flatten()  # returns its two inputs as logits
 
@@ -49,3 +49,15 @@ def test_logits_do_not_depend_on_the_batch_size() -> None:
         outputs = logits(IDENTITY, inputs, batch_size=batch_size)
         assert outputs.dtype == np.float32
         np.testing.assert_array_equal(outputs, inputs.reshape(5, 2))
+
+
+@pytest.mark.parametrize(("sides", "most", "counts"), [
+    ((32, 32), 256, [256, 44]),
+    ((32, 32), 64, [64, 64, 64, 64, 44]),
+    ((1024, 1024), 64, [1] * 300),
+    ((512, 1024), 64, [2] * 150),
+])  # fmt: skip
+def test_batches_of_large_pictures_are_small(sides: tuple[int, int], most: int, counts: list[int]) -> None:
+    """At most 16 MiB: two pictures of 6 MiB, and one of 12."""
+    pictures = torch.zeros(1).expand(300, 3, *sides)
+    assert [len(batch) for batch in batches_of(pictures, most)] == counts
