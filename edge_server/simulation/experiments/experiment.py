@@ -109,8 +109,9 @@ def _grid_columns(stated: Mapping[str, Any]) -> tuple[Column, ...]:
 class Experiment(Settings):
     """An experiment file; averages are over the last `average_rounds` rounds, or that `average_share`.
 
-    A league compares every row with the row `reference`. With a `grid`, axes of settings by label, there is a
-    column for every combination, called by its labels.
+    A league compares every row with the row `reference`, and also shows these `figures` of the whole model,
+    by the names of the task's metrics. With a `grid`, axes of settings by label, there is a column for every
+    combination, called by its labels.
     """
 
     title: str
@@ -121,6 +122,7 @@ class Experiment(Settings):
     target_accuracies: tuple[Target, ...] = ()
     average_rounds: int = Field(default=10, ge=1)
     average_share: float | None = Field(default=None, gt=0, le=1)
+    figures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     settings: Tables = Field(default_factory=dict)
     grid: tuple[Mapping[str, Tables], ...] = ()

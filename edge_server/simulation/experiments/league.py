@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from edge_client.data.tasks.learning_task import Metric
 from edge_server.config.units import bytes_text
 from edge_server.observability.figures import ACCURACY
 from edge_server.simulation.experiments import cells, comparison, runner, runs
@@ -39,6 +40,7 @@ def find_league(
         outcome.done,
         average_rounds=plan.experiment.average_rounds,
         average_share=plan.experiment.average_share,
+        figures=plan.experiment.figures,
         clients=lambda ended: client_accuracies(ended.run.config, cells.run_path(ended.run, out)),
     )
     reference = plan.experiment.reference
@@ -95,10 +97,12 @@ def column_table(
     tiers = max((len(score.tiers) for score in own), default=0)
     targets = sorted({target for score in own for target in score.reached})
     metric = next((score.metric for score in own), ACCURACY)
+    further = list(dict.fromkeys(each for score in own for each in score.further))
     heads = (
         "",
         f"whole model ({comparison.unit(metric)})",
         f"mean tier ({comparison.unit(metric)})",
+        *(f"whole model ({comparison.unit(each)})" for each in further),
         *(f"tier {number} ({comparison.unit(metric)})" for number in range(1, tiers + 1)),
         f"worst tier ({comparison.unit(metric)})",
         "mean client (%)",
@@ -112,7 +116,7 @@ def column_table(
     )
     lines = [
         (
-            *_row(scores, row, column, reference, tiers, targets, macs=macs.get((row, column), 0.0)),
+            *_row(scores, row, column, reference, tiers, targets, further, macs=macs.get((row, column), 0.0)),
             _remarks(scores.get((row, column), {}), failures.get((row, column), ())),
         )
         for row in rows
@@ -127,6 +131,7 @@ def _row(
     reference: str,
     tiers: int,
     targets: Sequence[float],
+    further: Sequence[Metric],
     *,
     macs: float,
 ) -> tuple[str, ...]:
@@ -143,6 +148,10 @@ def _row(
     return (
         row,
         *(over_seeds(measure) for measure in MEASURES.values()),
+        *(
+            comparison.spread_text(each, spread([score.further.get(each) for score in own.values()]))
+            for each in further
+        ),
         *(over_seeds(tier(number)) for number in range(tiers)),
         over_seeds(lambda score: score.worst_tier),
         over_seeds(lambda score: score.mean_client),

@@ -8,7 +8,7 @@ import itertools
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -119,8 +119,8 @@ class Score:
 
     `whole` is the global model's figure; None if no tier trains the full model. `tiers` are the figures
     of the tiers' own sub-models, the weakest first. `reached` has the first round at which the global model
-    reached each target, or None. `diverged` counts rounds that were given up.
-    `clients` are the accuracies of the clients' own sub-models on their own mix of classes.
+    reached each target, or None. `diverged` counts rounds that were given up. `further` are other figures of
+    the global model. `clients` are the accuracies of the clients' own sub-models on their own mix of classes.
     """
 
     whole: float | None
@@ -131,6 +131,7 @@ class Score:
     diverged: int = 0
     clients: tuple[float, ...] = ()
     metric: Metric = ACCURACY
+    further: Mapping[Metric, float] = field(default_factory=dict)
 
     @property
     def mean_tier(self) -> float | None:
@@ -190,11 +191,12 @@ def league_scores(
     *,
     average_rounds: int,
     average_share: float | None = None,
+    figures: Collection[str] = (),
     clients: Clients = lambda ended: {},
 ) -> dict[tuple[str, str], dict[int, Score]]:
     """The score of every finished run, over its last `average_rounds` rounds or that share of them.
 
-    `clients` gives a run's clients' accuracies by name.
+    `figures` are metrics besides the leading one, and `clients` gives a run's clients' accuracies by name.
     """
     scores: dict[tuple[str, str], dict[int, Score]] = {}
     for ended in done:
@@ -211,6 +213,7 @@ def league_scores(
                 window=1 if measured else window,
                 full=0.0 in config.tiers.levels,
                 targets=cell.targets,
+                further=[m for m in learning_task(config.model.task).metrics if m.name in figures],
             )
             score = replace(score, clients=tuple(clients(ended).values()))
             scores.setdefault((cell.row, cell.column), {})[ended.run.seed] = score
@@ -218,7 +221,12 @@ def league_scores(
 
 
 def _score(
-    history: Sequence[RoundRecord], *, window: int, full: bool, targets: Sequence[float] = ()
+    history: Sequence[RoundRecord],
+    *,
+    window: int,
+    full: bool,
+    targets: Sequence[float] = (),
+    further: Sequence[Metric] = (),
 ) -> Score:
     metric = leading_metric(history)
     last = [record for record in history if record.round > history[-1].round - window]
@@ -235,6 +243,7 @@ def _score(
         {target: _round_reached(history, target, metric) for target in targets} if full else {},
         sum(record.diverged for record in history),
         metric=metric,
+        further={each: statistics.fmean(own) for each in further if (own := tested_figures(last, each))},
     )
 
 

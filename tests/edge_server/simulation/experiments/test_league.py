@@ -156,6 +156,7 @@ kind = "league"
 reference = "ours"
 seeds = [1, 2, 3]
 average-rounds = 2
+figures = ["auroc"]
 {SETTINGS}
 rounds = 3
 [[rows]]
@@ -176,9 +177,11 @@ def test_a_league_runs_its_cells_and_says_who_is_above(tmp_path: Path) -> None:
     simulated = Simulated(accuracy=lambda config, number: config.training.learning_rate + number / 100)
     findings = run_comparison(plan, tmp_path / "out", simulate=simulated, progress=Quiet())
     assert len(simulated.calls) == 6
-    # The mean of the last two of three rounds: 0.2 + 0.025, and 0.01 + 0.025.
+    # The mean of the last two of three rounds: 0.2 + 0.025, and 0.01 + 0.025; the other figure is half.
     rows = {row[0]: row for row in findings.tables[0].rows}
     assert rows["ours"][1] == "22.50 ± 0.00"
+    assert findings.tables[0].columns[2] == "whole model (auroc, %)"
+    assert [rows[name][2] for name in ("ours", "theirs")] == ["11.25 ± 0.00", "1.75 ± 0.00"]
     assert rows["theirs"][-1] == "-19.0 [-19.0, -19.0]"
     assert len(findings.details["scores"]) == 6
     assert findings.notes[-1] == "ours against theirs: whole model: above in 1 of 1 settings."
