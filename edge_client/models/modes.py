@@ -75,12 +75,12 @@ def frozen_parts(module: nn.Module, trained: Collection[str] | None) -> Iterator
         if name.startswith(last):
             continue
         is_frozen = name and name not in changing and next(part.parameters(), None) is not None
-        if is_frozen or _keeps_statistics(name, part, trained):
+        if is_frozen or keeps_statistics(name, part, trained):
             last = f"{name}."
             yield part
 
 
-def _keeps_statistics(name: str, part: nn.Module, trained: Collection[str] | None) -> bool:
+def keeps_statistics(name: str, part: nn.Module, trained: Collection[str] | None) -> bool:
     """Whether a part is a batch normalisation that keeps its running statistics."""
     if not isinstance(part, _BatchNorm) or part.running_mean is None or trained is None:
         return False
@@ -91,7 +91,7 @@ def normalises_batches(module: nn.Module, trained: Collection[str] | None = None
     """Whether training the arrays `trained` (None: all) normalises by the statistics of batches."""
     trained = None if trained is None else frozenset(trained)
     parts = ((name, part) for name, part in module.named_modules() if isinstance(part, _BatchNorm))
-    return any(not _keeps_statistics(name, part, trained) for name, part in parts)
+    return any(not keeps_statistics(name, part, trained) for name, part in parts)
 
 
 def smallest_batch(module: nn.Module, trained: Collection[str] | None = None) -> int:

@@ -79,7 +79,10 @@ def cut(
     own = strategy.own.layers(network.registered_map) if strategy.own and strategy.withholds else ()
     is_due = evidence.round % strategy.measure_every == 0
     if made.personal is None and is_due and measures_statistics(strategy, network):
-        return Cut(made.spec, objectives=strategy.measuring, train=False, returned=(), own=own)
+        trained = network.parts.of_any_tier(network.registered_map)
+        return Cut(
+            made.spec, objectives=strategy.measuring, train=False, returned=(), own=own, trained=trained
+        )
     returned = made.returned
     if own:
         layers = dict.fromkeys(name.rpartition(".")[0] for name in network.registered_map.parameters)

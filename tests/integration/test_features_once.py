@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from torch import Tensor
 
 from edge_client.models.frozen_part import SplitNetwork, find_split
 from edge_server.storage.run_folder import RunFolder
+from schemas.tensors.files import FileGroups
 from tests.edge_server.simulation.small import history, run
 from tests.slow import slow
 
@@ -89,6 +91,19 @@ def test_an_objective_that_looks_behind_the_features_alone_trains_on_them(
     assert kept == [EXAMPLES, 0, 0]
     run(tmp_path / "not-kept", recipe, *WORDS[:-1], *words, "training.feature-cache-mb=0")
     assert results(tmp_path / "kept") == results(tmp_path / "not-kept")
+
+
+@pytest.mark.parametrize("trainer", ["torch", "onnx"])
+def test_the_last_round_measures_statistics_of_trained_layers_alone(tmp_path: Path, trainer: str) -> None:
+    words = ('training.train=["norm2", "norm2.running_*", "head"]', f"simulation.trainer={trainer}")
+    run(tmp_path / "run", "attending", *WORDS[:-1], *words)
+    lines, folder = history(tmp_path / "run"), RunFolder(tmp_path / "run")
+    passed = [sum(each["computed"] for each in line["features"].values()) for line in lines]
+    assert (lines[-1]["train_loss"], passed) == (None, [EXAMPLES, 0, 0])
+    first, last = (FileGroups(folder.model(number))["model"] for number in (1, 3))
+    changed = {name for name in first if not np.array_equal(first[name], last[name])}
+    norm = {f"norm2.{name}" for name in ("weight", "bias", "running_mean", "running_var")}
+    assert changed == {*norm, "linear3.weight", "linear3.bias"}
 
 
 def test_what_other_tiers_train_is_behind_the_features(

@@ -14,10 +14,11 @@ class BatchStatistics(base.LocalObjective):
 
     It takes part in the run's last round alone, in which nothing is trained. As in training, each layer
     normalises a batch by the batch's own statistics. The group `statistics` sends `running_mean` [C] and
-    `running_var` [C] of each layer, under the names of these buffers.
+    `running_var` [C] of each layer, under the names of these buffers. Frozen layers keep theirs.
     """
 
     sends = frozenset({"statistics"})
+    reads_outputs_only: ClassVar[bool] = True
     measures: ClassVar[bool] = True
 
     def __init__(self) -> None:
@@ -27,7 +28,8 @@ class BatchStatistics(base.LocalObjective):
 
     def setup(self, module: "nn.Module", context: base.TrainingContext) -> Iterable["nn.Parameter"]:
         for name, layer in module.named_modules():
-            if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm) and layer.running_mean is not None:
+            is_norm = isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
+            if is_norm and layer.training and layer.running_mean is not None:
                 self._layers.append(layer)
                 self._handles.append(layer.register_forward_pre_hook(partial(self._observe, name)))
         return ()

@@ -227,7 +227,12 @@ def _answer_shapes(
 ) -> dict[str, Mapping[str, Shape]]:
     """The arrays that an answer in the coordinates of `spec` may have, by group."""
     model: Mapping[str, Shape] = expected_shapes(spec, channel_map)
-    shapes = {rule.name: rule.shapes(model, task.model) for rule in rules if rule.uplink}
+    trained = model if task.trained is None else {name: model[name] for name in task.trained}
+    shapes = {
+        rule.name: rule.shapes(trained if rule.measured else model, task.model)
+        for rule in rules
+        if rule.uplink
+    }
     if task.personal is not None:
         shapes["attention"] = _score_shapes(task.personal, channel_map)
     if task.returned is not None:

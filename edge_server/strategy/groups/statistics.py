@@ -93,7 +93,8 @@ def _combine_statistics(
 ) -> dict[str, Array]:
     """The statistics of every normalisation over all senders' examples, by name."""
     found: dict[str, Array] = {}
-    for mean in [name for name in before if name.endswith(MEAN)]:
+    sent = dict.fromkeys(name for update in senders for name in update.source.groups[Statistics.name])
+    for mean in [name for name in sent if name.endswith(MEAN)]:
         found |= _join_normalisation(senders, mean, mean.removesuffix(MEAN) + VARIANCE, before, channel_map)
     return found
 

@@ -45,10 +45,15 @@ class TrainedParts:
         names = self.of(tier)
         return None if names is None else tuple(name for name in channel_map.parameters if name in names)
 
+    def of_any_tier(self, channel_map: ChannelMap) -> tuple[str, ...] | None:
+        """Those that any tier trains, in the network's order; None for all."""
+        frozen = self.frozen(channel_map)
+        return tuple(name for name in channel_map.parameters if name not in frozen) if frozen else None
+
     def cut(self, channel_map: ChannelMap) -> ChannelMap:
         """Where the channels are in the arrays that any tier trains."""
-        frozen = self.frozen(channel_map)
-        return channel_map.of_parameters([name for name in channel_map.parameters if name not in frozen])
+        trained = self.of_any_tier(channel_map)
+        return channel_map if trained is None else channel_map.of_parameters(trained)
 
     def count_trained(self, channel_map: ChannelMap) -> tuple[int, ...]:
         """How many numbers of the whole network are trained, tier by tier; empty if all are."""

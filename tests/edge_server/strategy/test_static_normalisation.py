@@ -10,6 +10,7 @@ from edge_server.strategy.closing import close_round
 from edge_server.strategy.components import make_strategy
 from edge_server.strategy.groups.statistics import Statistics
 from edge_server.strategy.planning import cut, downlink_groups, params_of
+from edge_server.strategy.pruning.trained_part import find_trained_parts
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import Network, State, Strategy
 from schemas.errors import PeerError
@@ -67,6 +68,20 @@ def test_devices_train_in_every_round_but_the_last() -> None:
     assert last.returned == ()
     assert last.spec == training.spec
     assert [objective.name for objective in last.objectives] == ["batch-statistics"]
+
+
+def test_frozen_statistics_are_neither_measured_nor_changed() -> None:
+    layers = {
+        name.replace("norm", layer): MAP.parameters[name] for layer in ("fixed", "norm") for name in NAMES
+    }
+    both = ChannelMap(groups=MAP.groups, parameters=layers)
+    parts = find_trained_parts([["norm", "norm.running_*"], ["norm"]], both, lambda: "norm")
+    assert cut(strategy(), state(1), Network(NETWORK.entry, both, parts), 0.5).trained == NAMES
+    before = State({name: np.full(2, 9, np.float32) for name in layers}, 1)
+    update = measured("a", SubModelSpec(), 10, 1.0, 2.0)
+    after = close_round(strategy(), before, [update], both, clients=CLIENTS).params
+    assert after["norm.running_mean"].tolist() == [1, 1]
+    assert after["fixed.running_mean"].tolist() == [9, 9]
 
 
 def test_a_network_without_statistics_is_trained_in_the_last_round_too() -> None:

@@ -4,7 +4,7 @@ Objectives that only correct gradients, or choose what is trained, work outside 
 """
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -15,6 +15,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from edge_client.models.fixed_state import distinct, sent_tensors
+from edge_client.models.modes import keeps_statistics
 from edge_client.pruning.attention import attach
 from edge_client.training.objectives.heterofl import scale_pruned_layers
 from edge_client.training.objectives.output_energy import EnergyMeter
@@ -24,12 +25,16 @@ from schemas.submodel import ChannelMap, SubModelSpec
 
 @dataclass(frozen=True, eq=False)
 class Situation:
-    """A copy of the network, which a part may change, and the sub-model that it is; `classes` outputs."""
+    """A copy of the network, which a part may change, and the sub-model that it is; `classes` outputs.
+
+    Only the arrays `trained` (None: all) change in training.
+    """
 
     network: nn.Module
     spec: SubModelSpec
     channel_map: ChannelMap | None
     classes: int
+    trained: Collection[str] | None = None
 
 
 class DrawnObjective(Protocol):
@@ -136,7 +141,8 @@ class DrawnStatistics(DrawnObjective):
     def __init__(self, situation: Situation) -> None:
         self._sums: dict[str, Tensor] = {}
         for name, part in situation.network.named_modules():
-            if isinstance(part, _BatchNorm) and part.running_mean is not None:
+            is_frozen = keeps_statistics(name, part, situation.trained)
+            if isinstance(part, _BatchNorm) and part.running_mean is not None and not is_frozen:
                 part.training, part.track_running_stats = True, False
                 part.register_forward_pre_hook(partial(self._observe, name))
 

@@ -136,7 +136,7 @@ def passes_of(
     masks = mask_shapes(network, masked, input_shape)
     with torch.no_grad():
         classes = int(copy.deepcopy(network).eval()(torch.zeros(2, *input_shape)).shape[1])
-    situation = Situation(network, spec, channel_map, classes)
+    situation = Situation(network, spec, channel_map, classes, trained)
     parts = tuple(
         DRAWN[objective.name](situation, **objective.options)
         for objective in objectives

@@ -51,5 +51,14 @@ def test_statistics_are_of_all_examples_and_each_batch_is_normalised_by_its_own(
         np.testing.assert_array_equal(array, before[name])
 
 
+def test_a_frozen_layer_normalises_as_it_did_and_is_not_measured() -> None:
+    module = TwoNorms()
+    trained = ("second.running_mean", "second.running_var", "out.weight")
+    sent = train(module, data([[0, 1], [2, 1], [4, 1], [6, 9]]), PASS, trained=trained).groups["statistics"]
+    assert sent.keys() == {"second.running_mean", "second.running_var"}
+    # The first layer has mean 0 and variance 1 still, and multiplies by 2 and 3: 0 to 12, and 3 to 27.
+    np.testing.assert_allclose(sent["second.running_mean"], [6, 9], rtol=1e-4)
+
+
 def test_a_network_without_batch_normalisation_has_nothing_to_send() -> None:
     assert "statistics" not in train(nn.Linear(2, 2), data([[0, 1], [2, 1]]), PASS).groups
