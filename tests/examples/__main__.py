@@ -111,6 +111,7 @@ def room_settings(data: Path, options: str, seed: int) -> dict[str, object]:
         "data.partition": "blocks",
         "num-clients": 5,
         "rounds": 10,
+        "local-epochs": 1,
         "learning-rate": 0.05,
         "weight-decay": 0.03,
         "federation.seed": seed,

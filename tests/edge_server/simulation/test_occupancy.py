@@ -24,6 +24,7 @@ def test_the_smallest_model_knows_whether_somebody_is_in_the_room(tmp_path: Path
         "data.partition": "blocks",
         "num-clients": 5,
         "rounds": 10,
+        "local-epochs": 1,
         "learning-rate": 0.05,
         "weight-decay": 0.03,
     }
