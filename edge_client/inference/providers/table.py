@@ -6,23 +6,14 @@ onnxruntime is imported only where it is asked what it offers: a device's start 
 import mmap
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edge_client.system.hardware.sysfs import ROOT, text
 from schemas.errors import ConfigError
 
-Options = Callable[[int | None, str], Mapping[str, str]]
 AUTO = "auto"
-
-
-def _no_options(threads: int | None, engines: str) -> Mapping[str, str]:
-    return {}
-
-
-def _part_of_runtime(root: Path) -> str:
-    """There is no driver: the provider's code is all in onnxruntime."""
-    return ""
+THREADS, ENGINES = "THREADS", "ENGINES"  # values of options that a session's threads and folder replace
 
 
 def nvidia_driver(root: Path) -> str:
@@ -40,51 +31,27 @@ def kernel(root: Path) -> str:
 class Provider:
     """One execution provider.
 
-    `runtime_name`: its name in onnxruntime. `package`: what to install for it. `options(threads, engines)`:
-    its options for a number of threads, None for its own choice, with a folder for what it builds.
-    `builds_engines`: it keeps what it builds there, so that the next start is quick. `driver(root)`: the
-    version of what it needs besides onnxruntime. `before`: providers that take the operators that it lacks.
+    `runtime_name`: its name in onnxruntime. `package`: what to install for it. `stated`: its options.
+    `builds_engines`: it keeps what it builds, so that the next start is quick. `driver(root)`: the version of
+    what it needs besides onnxruntime. `before`: providers that take the operators that it lacks.
     """
 
     name: str
     runtime_name: str
     package: str
-    options: Options = _no_options
-    builds_engines: bool = False
-    driver: Callable[[Path], str] = _part_of_runtime
+    stated: Mapping[str, str] = field(default_factory=dict)
+    driver: Callable[[Path], str] = lambda root: ""
     before: tuple[str, ...] = ()
 
+    @property
+    def builds_engines(self) -> bool:
+        return ENGINES in self.stated.values()
 
-def _tensorrt(threads: int | None, engines: str) -> Mapping[str, str]:
-    """Half precision stays off, as it is by default: the variant `fp16` states it in the file."""
-    cache = {"trt_engine_cache_enable": "1", "trt_engine_cache_path": engines}
-    return {**cache, "trt_timing_cache_enable": "1", "trt_timing_cache_path": engines}
-
-
-def _cuda(threads: int | None, engines: str) -> Mapping[str, str]:
-    """Without TF32, which has 10 bits; the search of cuDNN for the fastest kernels is short."""
-    return {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}
-
-
-def _openvino(threads: int | None, engines: str) -> Mapping[str, str]:
-    """On the processor, in 32 bits even where it has bfloat16.
-
-    Its cache saves nothing there: the processor's plugin compiles what it reads from it again.
-    """
-    stated = {} if threads is None else {"num_of_threads": str(threads)}
-    return {"device_type": "CPU", "precision": "FP32", **stated}
-
-
-def _coreml(threads: int | None, engines: str) -> Mapping[str, str]:
-    return {"ModelFormat": "MLProgram", "ModelCacheDirectory": engines}
-
-
-def _qnn(threads: int | None, engines: str) -> Mapping[str, str]:
-    return {"backend_type": "htp"}
-
-
-def _xnnpack(threads: int | None, engines: str) -> Mapping[str, str]:
-    return {} if threads is None else {"intra_op_num_threads": str(threads)}
+    def options(self, threads: int | None, engines: str) -> dict[str, str]:
+        """Its options for a number of threads, None for its own choice, and a folder for what it builds."""
+        given = {THREADS: None if threads is None else str(threads), ENGINES: engines}
+        filled = {name: given.get(value, value) for name, value in self.stated.items()}
+        return {name: value for name, value in filled.items() if value is not None}
 
 
 CPU = Provider("cpu", "CPUExecutionProvider", "onnxruntime")
@@ -96,23 +63,45 @@ PROVIDERS: Mapping[str, Provider] = {
             "tensorrt",
             "TensorrtExecutionProvider",
             NVIDIA_PACKAGE,
-            _tensorrt,
-            builds_engines=True,
+            # Half precision stays off, as it is by default: the variant `fp16` states it in the file.
+            {
+                "trt_engine_cache_enable": "1",
+                "trt_engine_cache_path": ENGINES,
+                "trt_timing_cache_enable": "1",
+                "trt_timing_cache_path": ENGINES,
+            },
             driver=nvidia_driver,
             before=("cuda",),
         ),
-        Provider("cuda", "CUDAExecutionProvider", NVIDIA_PACKAGE, _cuda, driver=nvidia_driver),
-        Provider("openvino", "OpenVINOExecutionProvider", "onnxruntime-openvino", _openvino),
-        Provider("qnn", "QNNExecutionProvider", "onnxruntime-qnn", _qnn, driver=kernel),
+        Provider(
+            "cuda",
+            "CUDAExecutionProvider",
+            NVIDIA_PACKAGE,
+            # Without TF32, which has 10 bits; the search of cuDNN for the fastest kernels is short.
+            {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"},
+            driver=nvidia_driver,
+        ),
+        Provider(
+            "openvino",
+            "OpenVINOExecutionProvider",
+            "onnxruntime-openvino",
+            # In 32 bits even where the processor has bfloat16. Its cache saves nothing there.
+            {"device_type": "CPU", "precision": "FP32", "num_of_threads": THREADS},
+        ),
+        Provider("qnn", "QNNExecutionProvider", "onnxruntime-qnn", {"backend_type": "htp"}, driver=kernel),
         Provider(
             "coreml",
             "CoreMLExecutionProvider",
             "onnxruntime for macOS",
-            _coreml,
-            builds_engines=True,
+            {"ModelFormat": "MLProgram", "ModelCacheDirectory": ENGINES},
             driver=kernel,
         ),
-        Provider("xnnpack", "XnnpackExecutionProvider", "a build of onnxruntime with XNNPACK", _xnnpack),
+        Provider(
+            "xnnpack",
+            "XnnpackExecutionProvider",
+            "a build of onnxruntime with XNNPACK",
+            {"intra_op_num_threads": THREADS},
+        ),
         Provider("acl", "ACLExecutionProvider", "a build of onnxruntime with the Arm Compute Library"),
         CPU,
     )
