@@ -1,17 +1,16 @@
 """The options of a device: `--some-name` of `edge-client run`, and `some-name` in `client.toml`.
 
-The libraries that read the file are imported only when it is used.
+A verb takes them with `--config FILE`, whose values become their defaults. The libraries that read the file
+are imported only when it is used.
 """
 
 import argparse
 import socket
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal
 
-from edge_client.cli.options import AT_LEAST_1, SECONDS, SECONDS_OR_0, Option
-from schemas.errors import nearest
+from edge_client.cli.options import AT_LEAST_1, SECONDS, SECONDS_OR_0, Option, tls_options
 
 
 def _own_network(text: str) -> str:
@@ -21,23 +20,7 @@ def _own_network(text: str) -> str:
     return text
 
 
-def _one_of(known: Sequence[str], text: str) -> str:
-    if text not in known:
-        raise argparse.ArgumentTypeError(f"'{text}'{nearest(text, known)}")
-    return text
-
-
-def _variants(text: str) -> list[str]:
-    """Parse a list such as `fp32,int8`; fp32, the export itself, is always included."""
-    return [_one_of(("fp32", "fp16", "int8"), name.strip()) for name in text.split(",")]
-
-
 ProviderName = Literal["auto", "tensorrt", "cuda", "openvino", "qnn", "coreml", "xnnpack", "acl", "cpu"]
-
-
-def _providers(text: str) -> list[str]:
-    """Parse `auto`, or a list in the order of preference such as `tensorrt,cuda`."""
-    return [_one_of(get_args(ProviderName), name.strip()) for name in text.split(",")]
 
 
 PROVIDERS = Option(
@@ -49,7 +32,6 @@ PROVIDERS = Option(
     ["auto"],
     "auto|NAME,...",
     many=True,
-    parse=_providers,
 )
 BROKER = (
     Option(
@@ -59,9 +41,7 @@ BROKER = (
         "mqtt://127.0.0.1:1883",
         "URL",
     ),
-    Option("--ca", Path, "certificate of the broker's authority (mqtts://)"),
-    Option("--cert", Path, "this device's certificate (mqtts://)"),
-    Option("--key", Path, "this device's private key (mqtts://)"),
+    *tls_options("this device's"),
     Option("--federation", str, "name of the federation (default: %(default)s)", "federation", "NAME"),
     Option(
         "--label",
@@ -135,7 +115,6 @@ TRAINING = (
         " installed and fits into memory (default: %(default)s)",
         "auto",
         "auto|torch|onnx",
-        parse=partial(_one_of, ("auto", "torch", "onnx")),
     ),
     Option(
         "--device",
@@ -144,7 +123,6 @@ TRAINING = (
         " gradients faster (default: %(default)s)",
         "auto",
         "auto|cpu|cuda|mps",
-        parse=partial(_one_of, ("auto", "cpu", "cuda", "mps")),
     ),
     Option("--threads", int, "threads for training", None, "N", AT_LEAST_1),
     Option("--state-dir", Path, "folder of blobs and models (default: under ~)", None, "DIR"),
@@ -223,7 +201,6 @@ MODEL = (
         ["fp32", "fp16", "int8"],
         "LIST",
         many=True,
-        parse=_variants,
     ),
     Option(
         "--max-accuracy-loss",
@@ -248,3 +225,29 @@ RUN = (
     Option("--quiet", bool, "log warnings only"),
 )
 DEVICE_OPTIONS = (*BROKER, *DATA, *TRAINING, *FLOWER, *MODEL, *RUN)
+
+
+class ReadConfig(argparse.Action):
+    """`--config FILE`: the file's values become the defaults of the verb's options."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        from edge_client.cli.config_file import read_client_file
+
+        parser.set_defaults(**read_client_file(Path(str(values))))
+        setattr(namespace, self.dest, Path(str(values)))
+
+
+CONFIG = Option(
+    "--config", help="client.toml: options as keys", metavar="FILE", dest="config_file", action=ReadConfig
+)
+
+
+def device_options(*names: str) -> tuple[Option, ...]:
+    """`--config` and the device's options of these names, or all of them."""
+    return (CONFIG, *(option for option in DEVICE_OPTIONS if not names or option.name in names))

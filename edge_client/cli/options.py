@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, get_args
 
 from edge_client.system.logging.setup import FORMAT_VARIABLE, FORMATS, LEVELS
 from edge_client.system.plain_text import say
-from schemas.errors import MAX_SECONDS, ConfigError
+from schemas.errors import MAX_SECONDS, ConfigError, nearest
 
 if TYPE_CHECKING:
     from edge_client.security.trusted_key import TrustedKey
@@ -111,9 +111,10 @@ class Row:
 class Option(Row):
     """An option `--name`, or an argument of a verb: a row of its table.
 
-    `type`: what a value becomes, str, int, float or Path, or a function that parses it; bool is a switch.
-    `bounds` of a number by the names in `BOUNDS`. `many` values by repeating the option. `parse` stands for
-    the type on the command line, where that of a file differs. The others are those of argparse.
+    `type`: what a value becomes, str, int, float or Path, or a function that parses it; bool is a switch, and
+    `Literal` one of some words. `bounds` of a number by the names in `BOUNDS`. `many` values by repeating the
+    option, of words by a list with commas. `parse` stands for the type on the command line, where that of a
+    file differs. The others are those of argparse.
     """
 
     name: str
@@ -157,6 +158,8 @@ class Option(Row):
     def _converter(self) -> Callable[[str], Any] | None:
         if self.type is str:
             return None
+        if words := get_args(self.type):
+            return partial(_list_of if self.many else _one_of, words)
         convert: Callable[[str], Any] = {int: whole_number, float: number}.get(self.type, self.type)
         return partial(_within, convert, self.bounds) if self.bounds else convert
 
@@ -245,6 +248,16 @@ def device_name(text: str) -> str:
     if not is_name(text):
         raise argparse.ArgumentTypeError(f"'{text}': 1 to 64 letters, digits, dots, dashes, underscores")
     return text
+
+
+def _one_of(words: Sequence[str], text: str) -> str:
+    if text not in words:
+        raise argparse.ArgumentTypeError(f"'{text}'{nearest(text, words)}")
+    return text
+
+
+def _list_of(words: Sequence[str], text: str) -> list[str]:
+    return [_one_of(words, word.strip()) for word in text.split(",")]
 
 
 def _within(convert: Callable[[str], Any], bounds: Bounds, text: str) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli import device_options, options
-from edge_client.system.plain_text import print_json, print_table
+from edge_client.system.plain_text import print_rows
 
 if TYPE_CHECKING:
     from edge_client.inference.benchmark import BenchResult
@@ -72,11 +72,10 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _print(args: argparse.Namespace, results: "Sequence[BenchResult]") -> None:
-    if args.format == "json":
-        print_json({"model": str(args.model), "results": [asdict(result) for result in results]})
-        return
     on_cpu = all(result.provider == "cpu" for result in results)
-    print_table(
+    print_rows(
+        args,
+        {"model": str(args.model), "results": [asdict(result) for result in results]},
         ("threads", "median ms", "p95 ms", "images/s", "memory MB", "runs", *([] if on_cpu else ["on"])),
         [
             (

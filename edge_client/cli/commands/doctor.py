@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from edge_client.cli import app, config_option
+from edge_client.cli import app, device_options
 from edge_client.cli.options import Option, Subparsers, add_verb, read_broker_option
-from edge_client.system.plain_text import print_json, print_table
+from edge_client.system.plain_text import print_rows
 
 if TYPE_CHECKING:
     from edge_client.cli.doctor.finding import Finding
@@ -28,7 +28,7 @@ exit codes: 0 nothing failed, 1 something did, 2 bad usage or configuration
 
 
 OPTIONS = (
-    *config_option.device_options(
+    *device_options.device_options(
         "--broker",
         "--ca",
         "--cert",
@@ -62,13 +62,8 @@ def register(verbs: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     found = list(_findings(args))
-    if args.format == "json":
-        print_json([asdict(finding) for finding in found])
-    else:
-        print_table(
-            ("check", "result", "what", "remedy"),
-            [(finding.check, finding.level, finding.detail, finding.remedy) for finding in found],
-        )
+    rows = [(finding.check, finding.level, finding.detail, finding.remedy) for finding in found]
+    print_rows(args, [asdict(finding) for finding in found], ("check", "result", "what", "remedy"), rows)
     return app.FAILED if any(finding.level == "failure" for finding in found) else app.DONE
 
 

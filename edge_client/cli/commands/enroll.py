@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from edge_client.cli.options import SECONDS, Option, Subparsers, add_verb
-from edge_client.system.plain_text import print_json, say
+from edge_client.system.plain_text import print_result, say
 from schemas.errors import ConfigError
 
 EXAMPLES = """\
@@ -53,14 +53,13 @@ def execute(args: argparse.Namespace) -> int:
             f"{out} holds a certificate already", remedy="name another folder with --out, or remove it"
         )
     validity = redeem(code, out, broker=args.broker, deadline_s=args.deadline_s, report=_say, data=args.data)
-    if args.format == "json":
-        print_json({"device": code.device, "folder": str(out), "valid_to": validity.not_after})
-    else:
-        say(f"{code.device} is enrolled, with a certificate until {format_utc(validity.not_after)}")
-        if args.data is None:
-            say(f"set `data` in {out / CONFIG}: what this device learns from")
-        say(f"next: edge-client run --config {out / CONFIG}")
-    return 0
+    return print_result(
+        args,
+        {"device": code.device, "folder": str(out), "valid_to": validity.not_after},
+        f"{code.device} is enrolled, with a certificate until {format_utc(validity.not_after)}",
+        *([f"set `data` in {out / CONFIG}: what this device learns from"] if args.data is None else []),
+        f"next: edge-client run --config {out / CONFIG}",
+    )
 
 
 def _say(words: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.options import Option, Subparsers, add_verb
-from edge_client.system.plain_text import print_json, say
+from edge_client.system.plain_text import print_result
 from schemas.errors import ConfigError, PeerError
 
 if TYPE_CHECKING:
@@ -61,11 +61,8 @@ def execute(args: argparse.Namespace) -> int:
         )
     target = _adopt_environment() if args.release is None else _install_release(args, slots)
     launcher = slots.make(target)
-    if args.format == "json":
-        print_json({"launcher": str(launcher), "environment": target})
-    else:
-        say(f"installed; start it with: {launcher} run --config client.toml")
-    return 0
+    text = f"installed; start it with: {launcher} run --config client.toml"
+    return print_result(args, {"launcher": str(launcher), "environment": target}, text)
 
 
 def _adopt_environment() -> str:

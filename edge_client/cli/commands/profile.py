@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from edge_client.cli.config_option import device_options
+from edge_client.cli.device_options import device_options
 from edge_client.cli.options import SECONDS, Option, Subparsers, add_verb
-from edge_client.system.plain_text import print_json, print_table
+from edge_client.system.plain_text import print_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edge_client.system.hardware.board import Board
+    from edge_client.system.hardware.profile import Board
     from schemas.values import Accelerator, CapabilityProfile, MeasuredSpeed
 
 EXAMPLES = """\
@@ -51,8 +51,13 @@ def execute(args: argparse.Namespace) -> int:
     """Read the board, measure its speed, store and print the results."""
     from edge_client.cli.commands.run import state_folder
     from edge_client.storage.atomic_files import usable_folder
-    from edge_client.system.hardware.board import look
-    from edge_client.system.hardware.profile import describe_board, keep_speeds, speeds_file, training_on
+    from edge_client.system.hardware.profile import (
+        describe_board,
+        keep_speeds,
+        look,
+        speeds_file,
+        training_on,
+    )
     from edge_client.system.libraries import is_installed
     from edge_client.training.training_device import choose_device
 
@@ -64,11 +69,9 @@ def execute(args: argparse.Namespace) -> int:
         keep_speeds(speeds_file(state), _measure_trainers(args.seconds, accelerator), board.processor)
     profile = describe_board(board, tier=getattr(args, "tier", None), measured=speeds_file(state))
     profile = training_on(profile, accelerator)
-    if args.format == "json":
-        print_json({"profile": profile.model_dump(mode="json"), "board": asdict(board)})
-    else:
-        print_table(("what", "here"), [*_rows(board, profile), ("models run on", _provider_text(state))])
-    return 0
+    document = {"profile": profile.model_dump(mode="json"), "board": asdict(board)}
+    rows = [*_rows(board, profile), ("models run on", _provider_text(state))]
+    return print_rows(args, document, ("what", "here"), rows)
 
 
 def _measure_trainers(seconds: float, accelerator: "Accelerator | None" = None) -> "list[MeasuredSpeed]":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli import options
 from edge_client.system.logging.setup import begin_log
-from edge_client.system.plain_text import print_json, say
+from edge_client.system.plain_text import print_result
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -113,19 +113,14 @@ def execute(args: argparse.Namespace) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: recorder.stop())
         recorder.run()
-        if args.format == "json":
-            counts = recorder.counts
-            print_json({**vars(counts), "refused": dict(counts.refused), "stored": len(store)})
-        else:
-            say(f"{args.store}: {recorder.progress()}")
+        counts = {**vars(recorder.counts), "refused": dict(recorder.counts.refused), "stored": len(store)}
+        return print_result(args, counts, f"{args.store}: {recorder.progress()}")
     finally:
         store.close()
-    return 0
 
 
 def _parse_wanted(args: argparse.Namespace) -> "Wanted":
-    from edge_client.agent.recording.readings import parse_place, parse_reading
-    from edge_client.agent.recording.row_maker import Wanted
+    from edge_client.agent.recording.row_maker import Wanted, parse_place, parse_reading
 
     if not args.column:
         raise ConfigError(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli import config_option, options
+from edge_client.cli import device_options, options
 from edge_client.data.sources import SOURCES
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import print_json
@@ -64,7 +64,7 @@ def register(verbs: options.Subparsers) -> None:
         verbs,
         "run",
         execute,
-        (*config_option.device_options(), *options.log_options("info")),
+        (*device_options.device_options(), *options.log_options("info")),
         help="take part in a federation",
         examples=EXAMPLES,
         eligibility=None,
@@ -207,8 +207,7 @@ def state_folder(args: argparse.Namespace) -> Path:
 
 
 def make_local_source(args: argparse.Namespace, state: Path) -> "LocalSource":
-    from edge_client.agent.drift_monitor import DriftMonitor
-    from edge_client.agent.local_source import DataChoice, LocalSource
+    from edge_client.agent.local_source import DataChoice, DriftMonitor, LocalSource
     from edge_client.data.partition import parse_partition
 
     match = re.fullmatch(r"(\d+)/(\d+)", args.share)

@@ -173,8 +173,5 @@ def _mqtt_channel(args: argparse.Namespace, predictor: "Predictor") -> "MqttChan
 def _tell_where(args: argparse.Namespace, port: int) -> None:
     host = f"[{args.host}]" if ":" in args.host else args.host
     url = f"http://{host}:{port}"
-    if args.format == "json":
-        plain_text.print_json({"url": url, "pid": os.getpid()})
-    else:
-        plain_text.say(f"serving at {url}")
+    plain_text.print_result(args, {"url": url, "pid": os.getpid()}, f"serving at {url}")
     sys.stdout.flush()
