@@ -6,13 +6,14 @@ power cut at any moment the next process resumes, with one of the two versions i
 that cannot do that is given up by the launcher.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from edge_client.agent.offers import download
 from edge_client.agent.offers import trial as offers
 from edge_client.agent.session import events
+from edge_client.transport import chunk_transfer
+from schemas.tensors.chunks import NO_CHUNKS, BlobRef, ChunkSet
 
 State = TypeVar("State", bound=offers.TrialState)
 Step = tuple[State, Sequence[offers.Command]]
@@ -23,7 +24,7 @@ def step(state: State, event: offers.Event, now: float) -> Step[State]:
     """Apply one event; raises `PeerError` for a chunk that does not fit (the state is unchanged)."""
     match event:
         case events.Connected():
-            return download.resume(state.with_link(now, connected=True), now)
+            return request_missing(state.with_link(now, connected=True), now)
         case events.Disconnected():
             return state.with_link(now, connected=False), []
         case offers.Offered():
@@ -54,7 +55,7 @@ def _on_offer(state: State, event: offers.Offered, now: float) -> Step[State]:
         return _refuse(begun, trial, event.objection)
     if event.in_use == offer.blob.digest:
         return finish(begun.with_trial(trial.at(offers.KEPT, had_it=True, detail="it is in use already")))
-    begun, commands = download.start_download(begun, offer.blob, event.present, now)
+    begun, commands = start_download(begun, offer.blob, event.present, now)
     return begun, [_report(begun), *commands]
 
 
@@ -73,7 +74,7 @@ def _on_restored(state: State, event: offers.Restored, now: float) -> Step[State
         crashes = trial.causes("crashes"), f"{trial.restarts} restarts while it was on trial"
         return object_to(restored, trial, crashes)
     if trial.stage == offers.OFFERED:
-        return download.start_download(restored, trial.offer.blob, event.present, now)
+        return start_download(restored, trial.offer.blob, event.present, now)
     return restored.resume_watch(now) if trial.stage == offers.SWITCHED else _go_on(restored, trial)
 
 
@@ -88,8 +89,8 @@ def _on_withdrawal(state: State, message: offers.Withdrawal) -> Step[State]:
 
 # --- the way to the switch ---
 def _on_file_event(state: State, event: offers.FileEvent, now: float) -> Step[State]:
-    if not download.is_complete(state, event):
-        return download.advance(state, event, now)
+    if not is_complete(state, event):
+        return advance_download(state, event, now)
     assert state.trial is not None
     return _reach(replace(state, receiving=None), state.trial, offers.FETCHED)
 
@@ -111,7 +112,7 @@ def _go_on(state: State, trial: offers.Trial) -> Step[State]:
 def _on_tick(state: State, now: float) -> Step[State]:
     trial = state.trial
     if state.receiving is not None:
-        return download.tick(state, now)
+        return repeat_requests(state, now)
     if trial is None or trial.stage != offers.SWITCHED or trial.going_back or state.busy:
         return state, []
     return state.look(now)
@@ -170,3 +171,59 @@ def _refuse(state: State, trial: offers.Trial, objection: offers.Objection) -> S
 
 def _report(state: offers.TrialState) -> events.SendMessage:
     return events.SendMessage(state.report())
+
+
+# --- the download of the offered file ---
+
+
+def start_download(state: State, ref: BlobRef, present: ChunkSet, now: float) -> Step[State]:
+    """Request the chunks that are not `present`."""
+    return _with_download(state, *chunk_transfer.start_transfer(ref, now, present, pushed=False))
+
+
+def is_complete(state: offers.TrialState, event: offers.FileEvent) -> bool:
+    """Whether the event says that the whole file is stored."""
+    receiving = state.receiving
+    return receiving is not None and event == events.BlobChecked(receiving.ref.digest, sound=True)
+
+
+def advance_download(state: State, event: offers.FileEvent, now: float) -> Step[State]:
+    """Apply an event of the download; raises `PeerError` for a chunk that does not fit."""
+    receiving = state.receiving
+    if receiving is None:
+        return state, []
+    match event:
+        case events.ChunkArrived(chunk) if state.expects(chunk):
+            return _with_download(state, *chunk_transfer.accept(receiving, chunk, now))
+        case events.ChunkLost(digest, index) if digest == receiving.ref.digest:
+            return _with_download(state, chunk_transfer.on_lost_chunk(receiving, index, now), [])
+        case events.BlobChecked(digest, sound=False) if digest == receiving.ref.digest:
+            return start_download(state, receiving.ref, NO_CHUNKS, now)
+        case _:
+            return state, []
+
+
+def repeat_requests(state: State, now: float) -> Step[State]:
+    """Repeat requests that were not answered in time."""
+    return _ask(state, chunk_transfer.tick, now)
+
+
+def request_missing(state: State, now: float) -> Step[State]:
+    """Request everything that is missing, after a reconnect."""
+    return _ask(state, chunk_transfer.resume, now)
+
+
+def _ask(
+    state: State, ask: Callable[[chunk_transfer.Receiving, float], chunk_transfer.Step], now: float
+) -> Step[State]:
+    if state.receiving is None or not state.connected:
+        return state, []
+    return _with_download(state, *ask(state.receiving, now))
+
+
+def _with_download(
+    state: State, receiving: chunk_transfer.Receiving, commands: list[chunk_transfer.TransferCommand]
+) -> Step[State]:
+    """The state with the download, whose requests become messages."""
+    sent = events.as_messages(commands, state.federation, state.device)
+    return replace(state, receiving=receiving), sent

@@ -154,13 +154,7 @@ def _asking(session: Session, digests: Iterable[str], ask: Asking, now: float) -
 
 
 def _requests(session: Session, commands: list[chunk_transfer.TransferCommand]) -> list[events.Command]:
-    """The transfer's commands, with its requests as messages."""
-    return [
-        events.SendMessage(command.request(session.federation, session.device))
-        if isinstance(command, chunk_transfer.RequestChunks)
-        else command
-        for command in commands
-    ]
+    return [*events.as_messages(commands, session.federation, session.device)]
 
 
 def _with_receiving(session: Session, receiving: Receiving) -> Session:

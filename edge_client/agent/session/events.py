@@ -1,11 +1,11 @@
 """The events and commands of a device's session."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.security.secure_aggregation.cohort import Membership
-from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
+from edge_client.transport.chunk_transfer import RequestChunks, TransferCommand, VerifyBlob, WriteChunk
 from edge_client.transport.object_store.http_transfers import ObjectStoreCommand, ObjectStoreEvent
 from schemas import errors, messages
 from schemas.tensors.chunks import BlobRef, Chunk, ChunkSet
@@ -216,3 +216,13 @@ Command = (
     SendMessage | SendChunks | StartWork | StopWork | Settled | RunEnded | WriteChunk | VerifyBlob
     | DrawEntropy | MaskUpdate | ObjectStoreCommand
 )  # fmt: skip
+
+
+def as_messages(
+    commands: Iterable[TransferCommand], federation: str, device: str
+) -> list[SendMessage | WriteChunk | VerifyBlob]:
+    """A transfer's commands, with its requests as messages."""
+    return [
+        SendMessage(command.request(federation, device)) if isinstance(command, RequestChunks) else command
+        for command in commands
+    ]
