@@ -8,15 +8,13 @@ from edge_client.system.plugins import Registry, options_of
 from edge_client.training.objectives import feature_sums, fedmix, near_received
 from edge_client.training.objectives.attentive import Attentive, MagnitudeScores
 from edge_client.training.objectives.base import LocalObjective
-from edge_client.training.objectives.batch_statistics import BatchStatistics
-from edge_client.training.objectives.heterofl import MaskedLoss, Scaler
-from edge_client.training.objectives.igfl import Igfl
+from edge_client.training.objectives.feature_sums import Prototypes
+from edge_client.training.objectives.heterofl import BatchStatistics, MaskedLoss, Scaler
 from edge_client.training.objectives.near_received import Distil
 from edge_client.training.objectives.ordered_dropout import OrderedDropout
 from edge_client.training.objectives.output_energy import OutputEnergy
 from edge_client.training.objectives.personal import Personal
-from edge_client.training.objectives.prototypes import Prototypes
-from edge_client.training.objectives.scaffold import Scaffold
+from edge_client.training.objectives.scaffold import Igfl, Scaffold
 from schemas.errors import ConfigError, nearest
 from schemas.strategy import Component
 

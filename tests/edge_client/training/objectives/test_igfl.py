@@ -9,8 +9,8 @@ from edge_client.data.sources import load_source
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.loop import train
 from edge_client.training.objectives.base import TrainingContext
-from edge_client.training.objectives.igfl import Igfl
 from edge_client.training.objectives.registry import build_objectives
+from edge_client.training.objectives.scaffold import Igfl
 from schemas.errors import ConfigError
 from schemas.strategy import Component, TrainingPlan
 from schemas.tensors.arrays import Groups

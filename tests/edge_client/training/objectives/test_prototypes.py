@@ -13,7 +13,7 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of, compact
 from edge_client.training.loop import train
 from edge_client.training.objectives.base import TrainingContext
-from edge_client.training.objectives.prototypes import Prototypes
+from edge_client.training.objectives.feature_sums import Prototypes
 from schemas.errors import ConfigError
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec
