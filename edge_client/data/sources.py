@@ -52,7 +52,7 @@ class SourceRequest:
 
 
 def _digits(request: SourceRequest) -> "LabelledData":
-    from edge_client.data.digits import read_digits
+    from edge_client.data.arrays import read_digits
 
     return read_digits(request.split)
 

@@ -11,17 +11,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-from edge_client.data import digits, file_kinds, shapes, source_options
-from edge_client.data.arrays import (
-    PICTURES,
-    SIGNALS,
-    ArrayOptions,
-    array_options,
-    as_batch,
-    examples_of,
-    read_npy,
-    read_npz,
-)
+from edge_client.data import arrays, file_kinds, shapes, source_options
 from edge_client.data.class_folders import MAX_BROKEN, counts_in_words, files_below, parts_of, read_each
 from edge_client.data.classes import shorten_names
 from edge_client.data.dataset import LabelledData, Labels, Pixels
@@ -124,7 +114,7 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
     """Read the input that a command-line argument names; raises `ConfigError` if the model cannot take it."""
     kind, colon, argument = ("", "", "") if given.exists() else str(given).partition(":")
     if kind == "digits" and not colon:
-        return _make_examples(given, digits.read_digits("test"), model, known=True)
+        return _make_examples(given, arrays.read_digits("test"), model, known=True)
     if kind == "python":
         raise ConfigError(
             f"infer: {given} is code", remedy="save what it returns with numpy.savez, and name that file"
@@ -146,7 +136,9 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
     if path.suffix.lower() in sound_files.ENDINGS:
         return _of_recordings([path], model)
     if path.suffix == ".npy":
-        return _number_examples(path, as_batch(read_npy(path), model.input_shape, model.preprocessing))
+        return _number_examples(
+            path, arrays.as_batch(arrays.read_npy(path), model.input_shape, model.preprocessing)
+        )
     if path.suffix == ".npz":
         return _of_archive(path, options, model)
     if path.suffix.lower() not in endings_read()[0]:
@@ -222,17 +214,17 @@ def _other_scale(source: str, model: LoadedModel) -> str:
 
 
 def _of_archive(path: Path, text: str, model: LoadedModel) -> NamedExamples:
-    source, arrays, scale = f"npz:{path}", read_npz(path), model.preprocessing.picture_scale
-    options = array_options(text, source=source)
+    source, archive, scale = f"npz:{path}", arrays.read_npz(path), model.preprocessing.picture_scale
+    options = arrays.array_options(text, source=source)
     if options.scaled and options.scale != scale:
         raise ConfigError(_other_scale(source, model))
-    for name in {"images", "x_test"} & arrays.keys():
-        arrays[name] = as_batch(arrays[name], model.input_shape, model.preprocessing)
-    if "images" in arrays and "labels" not in arrays:
-        return _number_examples(path, arrays["images"])
+    for name in {"images", "x_test"} & archive.keys():
+        archive[name] = arrays.as_batch(archive[name], model.input_shape, model.preprocessing)
+    if "images" in archive and "labels" not in archive:
+        return _number_examples(path, archive["images"])
     # The model says what its inputs are.
-    kind = PICTURES if len(model.input_shape) == 3 else SIGNALS
-    data, _ = examples_of(arrays, split="test", source=str(path), options=ArrayOptions(kind))
+    kind = arrays.PICTURES if len(model.input_shape) == 3 else arrays.SIGNALS
+    data, _ = arrays.examples_of(archive, split="test", source=str(path), options=arrays.ArrayOptions(kind))
     return _make_examples(path, data, model, known=True)
 
 

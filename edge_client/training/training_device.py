@@ -19,8 +19,8 @@ from typing import Annotated
 from pydantic import Field
 
 from edge_client.system.child_process import NoAnswer, answer, ask
-from edge_client.system.hardware.board import accelerator
 from edge_client.system.hardware.memory import memory
+from edge_client.system.hardware.profile import accelerator
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.system.libraries import has_file

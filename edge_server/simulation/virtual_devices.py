@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.agent.drift_monitor import DriftMonitor
+from edge_client.agent.local_source import DriftMonitor
 from edge_client.data import dataset, sources
 from edge_client.pruning.channel_selection import shape_spec
 from edge_client.storage.blob_store import BlobStore

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.agent.agent import Agent, AgentSettings
-from edge_client.agent.drift_monitor import DriftMonitor
-from edge_client.agent.local_source import DataChoice, LocalSource
+from edge_client.agent.local_source import DataChoice, DriftMonitor, LocalSource
 from edge_client.data.dataset import LabelledData, sample
 from edge_client.data.sources import load_source
 from edge_client.transport.broker_link import BrokerAddress, parse_address

@@ -10,7 +10,7 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edge_client.system.logging.rate_limit import MAX_DEVICES, LimitedHandler
+from edge_client.system.logging.setup import MAX_DEVICES, LimitedHandler
 from edge_client.transport.broker_link import BrokerAddress
 from tests.integration.conftest import DEADLINE_S, ONE_BROKER, demo_config
 from tests.integration.device_threads import devices

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from edge_client.agent.agent import Agent, AgentSettings
-from edge_client.agent.drift_monitor import DriftMonitor
-from edge_client.agent.local_source import DataChoice, LocalSource
+from edge_client.agent.local_source import DataChoice, DriftMonitor, LocalSource
 from edge_client.data.sources import load_source
 from edge_server.observability.snapshot import Snapshot
 from edge_server.rounds.state import Phase

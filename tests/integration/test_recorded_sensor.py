@@ -11,9 +11,8 @@ import pytest
 
 from edge_client.agent.agent import Agent, AgentSettings
 from edge_client.agent.local_source import DataChoice, LocalSource
-from edge_client.agent.recording.readings import Place, parse_reading
 from edge_client.agent.recording.recorder import Recorder
-from edge_client.agent.recording.row_maker import Wanted
+from edge_client.agent.recording.row_maker import Place, Wanted, parse_reading
 from edge_client.cli.main import main
 from edge_client.data.example_store import ExampleStore, StoreLimits
 from edge_client.data.sources import load_source

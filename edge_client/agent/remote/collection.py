@@ -132,8 +132,7 @@ class Collector:
         return [*self._doctor.findings(), {**connected, "remedy": ""}]
 
     def _profile(self) -> dict[str, Any]:
-        from edge_client.system.hardware.board import look
-        from edge_client.system.hardware.profile import describe_board, speeds_file
+        from edge_client.system.hardware.profile import describe_board, look, speeds_file
 
         state = self._settings.state
         board = look(state, self._root)

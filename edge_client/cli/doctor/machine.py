@@ -13,7 +13,7 @@ from edge_client.inference.model_slots import Slots
 from edge_client.inference.providers.choice import ProviderChoice
 from edge_client.inference.providers.record import choice_in_use
 from edge_client.inference.providers.table import ANY_PROVIDER, CPU, PROVIDERS, ProviderSettings
-from edge_client.system.hardware import board, sysfs
+from edge_client.system.hardware import profile, sysfs
 from edge_client.system.hardware.memory import Memory, storage
 from edge_client.training import training_device
 from schemas.errors import ConfigError
@@ -38,7 +38,7 @@ def providers(
     except ConfigError as error:
         yield failure("providers", error.reason, error.remedy)
         return
-    if board.accelerator(root) == "cuda" and PROVIDERS["cuda"] not in rows:
+    if profile.accelerator(root) == "cuda" and PROVIDERS["cuda"] not in rows:
         remedy = f"install {PROVIDERS['cuda'].package} in place of onnxruntime"
         yield warning("providers", "models run on the CPU, though there is an NVIDIA device", remedy)
     else:

@@ -1,17 +1,19 @@
-"""What a device keeps for further rounds goes once none has come for a month."""
+"""What an idle device does: it removes old blobs, and looks at data that grows."""
 
 import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from edge_client.agent.session import events
 from edge_client.agent.session.machine import Session, SessionPhase
-from edge_client.agent.session_runner import IDLE_S, LOOK_S, BlobWatch
+from edge_client.agent.session_runner import IDLE_S, LOOK_S, BlobWatch, DataWatch
 from edge_client.storage.blob_store import BlobStore
+from edge_client.transport.broker_link import LinkUp
 
 
 class Runner:
@@ -66,3 +68,32 @@ def test_the_folder_is_looked_at_once_an_hour(tmp_path: Path) -> None:
     os.utime(runner.blobs.blob_path(runner.ref.digest), (1, 1))
     assert runner.tick(1.0 + LOOK_S / 2)
     assert not runner.tick(1.0 + LOOK_S)
+
+
+IDLE = Session("federation", "pi")
+
+
+def looks(*ticks: tuple[float, Session], every_s: float = 30.0) -> list[float]:
+    """When the watch looks, for a device that is connected at 100 s."""
+    seen: list[float] = []
+    now = [0.0]
+    worker: Any = SimpleNamespace(look=lambda context: seen.append(now[0]))
+    watch = DataWatch(worker, cast(Any, SimpleNamespace(context=None)), every_s=every_s)
+    watch.tick(50.0, IDLE)
+    watch.on_connected(LinkUp(1, None), 100.0)
+    for now[0], session in ticks:
+        watch.tick(now[0], session)
+    return seen
+
+
+def test_it_looks_at_intervals_once_connected() -> None:
+    assert looks((129, IDLE), (130, IDLE), (131, IDLE), (161, IDLE)) == [130, 161]
+
+
+def test_it_waits_while_there_is_work() -> None:
+    busy = replace(IDLE, phase=SessionPhase.WORKING)
+    assert looks((130, busy), (140, busy), (141, IDLE)) == [141]
+
+
+def test_no_interval_means_no_looks() -> None:
+    assert looks((10_000, IDLE), every_s=0) == []

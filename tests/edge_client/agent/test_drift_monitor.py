@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.agent.drift_monitor import DriftMonitor
+from edge_client.agent.local_source import DriftMonitor
 from edge_client.data.changes import marks_of_images
 from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.drift import ExampleRecord

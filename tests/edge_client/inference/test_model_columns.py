@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edge_client.agent.drift_monitor import model_statistics
+from edge_client.agent.local_source import model_statistics
 from edge_client.agent.rollout.comparison_process import compare_models
 from edge_client.cli.main import main
 from edge_client.data.columns import features_of

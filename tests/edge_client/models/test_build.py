@@ -1,12 +1,13 @@
-"""Layers that torch completes or recomputes: built where that is possible, else refused with a remedy."""
+"""Layers that torch completes or recomputes are built, or refused; and what evaluation mode keeps."""
 
 import copy
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from edge_client.models.build import build_blank, build_model
+from edge_client.models.modes import evaluating
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of, load_arrays
 from schemas.errors import ConfigError
@@ -50,3 +51,42 @@ def test_a_lazy_layer_without_a_shape_is_refused() -> None:
         build_model(spec("unused_lazy"))
     with pytest.raises(ConfigError, match=r"its lazy layers get no shape from inputs \(1, 4, 4\): "):
         build_model(spec("wrong_lazy"))
+
+
+class Keeping(nn.Module):
+    """Keeps in evaluation what it computes of its weight, until it is told to train."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.kept = nn.Parameter(torch.ones(2)), {}
+
+    def train(self, mode: bool = True) -> nn.Module:
+        if mode:
+            self.kept = {}
+        return super().train(mode)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            return x * self.weight.exp()
+        return x * self.kept.setdefault("weight", self.weight.exp())
+
+
+def test_what_a_layer_keeps_in_evaluation_is_never_that_of_other_weights() -> None:
+    module = nn.Sequential(Keeping(), nn.Dropout()).train()
+    x = torch.ones(1, 2)
+    with evaluating(module):
+        before = module(x)
+        assert not module[1].training
+    assert all(part.training for part in module.modules())
+    copy.deepcopy(module)
+    with torch.no_grad():
+        module[0].weight.add_(1)
+    with evaluating(module):
+        torch.testing.assert_close(module(x), before * torch.e)
+
+
+def test_each_part_gets_its_own_mode_back() -> None:
+    module = nn.Sequential(nn.BatchNorm1d(2).eval(), nn.Dropout())
+    with evaluating(module):
+        assert not any(part.training for part in module.modules())
+    assert [part.training for part in module.modules()] == [True, False, True]

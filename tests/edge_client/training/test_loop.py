@@ -1,6 +1,7 @@
-"""The training loop: repeatable, for data shares of any size."""
+"""The training loop: repeatable, for data shares of any size, in the orders that torch draws."""
 
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from torch import nn
 
 from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.sources import load_source
+from edge_client.training.epochs import epoch_orders
 from edge_client.training.loop import OPTIMIZERS, train
 from edge_client.training.results import EpochReport, TrainingStopped
 from schemas.errors import ConfigError
@@ -187,3 +189,16 @@ def test_a_trained_normalisation_measures_only_named_statistics() -> None:
     after = module.state_dict()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed == {"2.bias", "2.running_mean", "2.running_var", "2.num_batches_tracked"}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 12345, 2**31, 2**32 - 1, 2**32 + 7, 2**47 + 3])
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 150, 5000])
+def test_every_epochs_order_is_torchs(seed: int, count: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for order in islice(epoch_orders(seed, count), 3):
+        assert np.array_equal(order, torch.randperm(count, generator=generator).numpy())
+
+
+def test_a_large_set_has_torchs_order() -> None:
+    generator = torch.Generator().manual_seed(3)
+    assert np.array_equal(next(epoch_orders(3, 70_000)), torch.randperm(70_000, generator=generator).numpy())

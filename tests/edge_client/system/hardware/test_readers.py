@@ -6,7 +6,6 @@ import pytest
 
 from edge_client.agent.eligibility.rules import Rules
 from edge_client.agent.eligibility.verdict import conditions, judge
-from edge_client.system.hardware.board import accelerator, look, throttle_flags
 from edge_client.system.hardware.memory import bounded_groups, memory, storage
 from edge_client.system.hardware.network import Connection, connection
 from edge_client.system.hardware.power import Power, Zone, hottest, power, zones
@@ -17,6 +16,7 @@ from edge_client.system.hardware.processor import (
     read_load,
     saturates_bytes,
 )
+from edge_client.system.hardware.profile import accelerator, look, throttle_flags
 from schemas.values import Eligibility
 from tests.edge_client.system.hardware.trees import GROUP, PI, tree
 

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from edge_client.system.logging.rate_limit import MAX_DEVICES, MAX_LINES, WINDOW_S, Limiter
-from edge_client.system.logging.setup import begin_inherited_log
+from edge_client.system.logging.setup import MAX_DEVICES, MAX_LINES, WINDOW_S, Limiter, begin_inherited_log
 
 
 def record(words: str = "%s: ignored", device: str | None = None, **facts: object) -> logging.LogRecord:

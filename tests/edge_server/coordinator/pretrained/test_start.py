@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from edge_client.data.digits import read_digits
+from edge_client.data.arrays import read_digits
 from edge_client.models.build import build_model
 from edge_server.config.load import load_config
 from edge_server.simulation.simulator import simulate
