@@ -1,4 +1,4 @@
-"""The Prometheus metrics of the server, read from the calls that make them."""
+"""The Prometheus metrics of the server, read from the calls and the tables that make them."""
 
 import ast
 from collections.abc import Iterator
@@ -6,7 +6,8 @@ from pathlib import Path
 
 from deploy.docs.generator.markdown import code, page, table
 from edge_server.observability import prometheus
-from edge_server.observability.prometheus.devices import PREFIX
+from edge_server.observability.prometheus.collector import FIGURES
+from edge_server.observability.prometheus.devices import PREFIX, READINGS
 
 MAKERS = {
     "gauge": "gauge",
@@ -17,6 +18,10 @@ MAKERS = {
     "histograms": "histogram",
 }
 FILES = ("collector.py", "devices.py")
+TABLES = (
+    *((name, "", text) for name, text, _ in FIGURES),
+    *((name, "`federation`, `device`", text) for name, text in READINGS.values()),
+)
 
 
 def metrics_page() -> str:
@@ -29,6 +34,7 @@ def metrics_page() -> str:
     )
     folder = Path(str(prometheus.__file__)).parent
     rows = [row for name in FILES for row in _metrics(folder / name)]
+    rows += [(code(f"{PREFIX}{name}"), "gauge", labels, text) for name, labels, text in TABLES]
     return page("Metrics", intro, table(("metric", "kind", "labels", "meaning"), rows))
 
 
