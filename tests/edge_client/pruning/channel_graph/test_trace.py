@@ -161,6 +161,7 @@ UNKNOWN = {
     "an unknown function": lambda m, x: m.out(torch.roll(m.a(x), 1, 1)),
     "an unknown method": lambda m, x: m.out(m.a(x).flip(1)),
     "an unknown layer": lambda m, x: m.out(m.softmax(m.a(x))),
+    "a channel shuffle": lambda m, x: m.out(m.a(x).unflatten(1, (-1, 2)).transpose(1, 2).flatten(1, 2)),
     "a slice": lambda m, x: m.out(torch.cat([m.a(x)[:, :3], m.b(x)[:, :1]], 1)),
     "a mean over channels": lambda m, x: m.out(m.a(x) - m.a(x).mean(1, keepdim=True)),
     "the number of channels": lambda m, x: m.out(m.a(x) / m.a(x).size(1)),
