@@ -119,27 +119,6 @@ class StateTopic:
 
 
 @dataclass(frozen=True)
-class LeaseTopic:
-    """The retained lease of a federation, between servers."""
-
-    federation: str
-
-    def __str__(self) -> str:
-        return f"{ROOT}/{self.federation}/server/lease"
-
-
-@dataclass(frozen=True)
-class StandbyTopic:
-    """Between a server and its standby: its reports and requests, entries for it, chunks for it."""
-
-    federation: str
-    part: Literal["report", "entry", "chunk"]
-
-    def __str__(self) -> str:
-        return f"{ROOT}/{self.federation}/server/standby/{self.part}"
-
-
-@dataclass(frozen=True)
 class SharedTopic:
     """A topic on which blobs for several devices are published once; tasks name its number."""
 
@@ -174,6 +153,16 @@ Role = Literal["server", "rollout", "fleet", "operator", "updates"]
 def echo_topic(federation: str, who: Role) -> str:
     """The topic on which a program publishes to itself, to test which message sizes the broker accepts."""
     return f"{ROOT}/{federation}/{who}/echo"
+
+
+def lease_topic(federation: str) -> str:
+    """The topic of the retained lease, between servers."""
+    return f"{ROOT}/{federation}/server/lease"
+
+
+def standby_topic(federation: str, part: Literal["report", "entry", "chunk"]) -> str:
+    """Between a server and its standby: the standby's reports and requests, entries for it, chunks for it."""
+    return f"{ROOT}/{federation}/server/standby/{part}"
 
 
 def enrolment_root(federation: str) -> str:

@@ -87,7 +87,7 @@ class Reception:
         self._federation = settings.name
         filters = topics.server_filters(settings.name, blobs=not settings.receivers)
         filters += (topics.site_filters if settings.sites else topics.stray_gateway_filters)(settings.name)
-        self.standby_topic = str(topics.StandbyTopic(settings.name, "report"))
+        self.standby_topic = topics.standby_topic(settings.name, "report")
         self.inbox: Inbox = queue.SimpleQueue()
         self.connection = BrokerConnection(
             address,

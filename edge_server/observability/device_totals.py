@@ -15,7 +15,7 @@ from edge_server.rounds.link_bytes import LinkBytes, link_bytes
 from edge_server.storage import records, run_files
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.inventory.records import InventoryDevice
-from edge_server.storage.journal_reader import JournalReader, read_examined, read_strikes
+from edge_server.storage.journal_reader import ExaminedUpdate, JournalReader, Strike
 from edge_server.storage.run_folder import RunFolder
 from edge_server.storage.service_folder import ServiceFolder, default_service_folder
 from edge_server.strategy.explanations import DeviceChoice
@@ -210,11 +210,21 @@ def read_device_totals(path: Path) -> list[DeviceTotals]:
     history = run_files.read_history(path / "history.jsonl")
     counted = Counter(device for record in history for device in record.completed)
     summary = run_files.read_summary(path / "summary.json") if folder.has_ended else None
-    refused = {row.device: row.refused for row in summary.devices} if summary else _count_refusals(folder)
-    out = _find_quarantined(folder, history)
-    met = _met(folder)
+    with closing(JournalReader(folder.journal)) as reader:
+        # Every device that was connected when a round was planned, with what it has left out of its data.
+        met = {name: DataCard.model_validate_json(data).skipped for name, *_, data in reader.devices()}
+        traffic, strikes = reader.traffic(), reader.strikes()
+        examined = () if summary else reader.examined_updates()
+    out = _find_quarantined(path, strikes, len(history) + 1)
+    if summary is not None:
+        refused = {row.device: row.refused for row in summary.devices}
+        known = {row.device: LinkBytes(row.downlink_bytes, row.uplink_bytes) for row in summary.devices}
+    else:
+        refused, known = _count_refusals(examined, strikes), {}
     names = {*counted, *refused, *out, *met}
-    links = _links(folder, names, summary)
+    links = {
+        name: known.get(name) or (LinkBytes() if summary else link_bytes(traffic, name)) for name in names
+    }
     return [
         DeviceTotals(
             device=name,
@@ -229,41 +239,23 @@ def read_device_totals(path: Path) -> list[DeviceTotals]:
     ]
 
 
-def _met(folder: RunFolder) -> dict[str, SkippedFiles | None]:
-    """Every device that was connected when a round was planned, with what it has left out of its data."""
-    with closing(JournalReader(folder.journal)) as reader:
-        return {name: DataCard.model_validate_json(data).skipped for name, *_, data in reader.devices()}
-
-
-def _links(folder: RunFolder, names: Iterable[str], summary: records.Summary | None) -> dict[str, LinkBytes]:
-    if summary is not None:
-        known = {row.device: LinkBytes(row.downlink_bytes, row.uplink_bytes) for row in summary.devices}
-        return {name: known.get(name, LinkBytes()) for name in names}
-    with closing(JournalReader(folder.journal)) as reader:
-        traffic = reader.traffic()
-    return {name: link_bytes(traffic, name) for name in names}
-
-
-def _count_refusals(folder: RunFolder) -> dict[str, Counter[str]]:
-    examined = read_examined(folder.journal)
+def _count_refusals(
+    examined: Iterable[ExaminedUpdate], strikes: Iterable[Strike]
+) -> dict[str, Mapping[str, int]]:
     refused = {(row.device, row.round, row.reason) for row in examined if row.reason is not None}
-    rows = (
-        row
-        for row in read_strikes(folder.journal)
-        if row.reason not in (reputation.ROLLED_BACK, reputation.FORGIVEN)
-    )
-    struck = {(row.device, row.round, row.reason) for row in rows}
+    forgiven = (reputation.ROLLED_BACK, reputation.FORGIVEN)
+    struck = {(row.device, row.round, row.reason) for row in strikes if row.reason not in forgiven}
     counts: dict[str, Counter[str]] = {}
     for device, _, reason in refused | struck:
         counts.setdefault(device, Counter())[reason] += 1
-    return counts
+    return {**counts}
 
 
-def _find_quarantined(folder: RunFolder, history: tuple[records.RoundRecord, ...]) -> dict[str, int]:
-    """Devices in quarantine in the round after the last closed one, with the last round of it."""
-    settings = load_config(str(folder.path / "federation.toml")).firewall
+def _find_quarantined(path: Path, strikes: Iterable[Strike], round_number: int) -> dict[str, int]:
+    """Devices in quarantine in a round, with the last round of it."""
+    settings = load_config(str(path / "federation.toml")).firewall
     rules = reputation.ReputationRules(
         settings.quarantine_after, settings.quarantine_window, settings.quarantine_rounds
     )
-    strikes = [(row.device, row.round, row.reason) for row in read_strikes(folder.journal)]
-    return reputation.quarantined_devices(reputation.replay_strikes(strikes, rules), len(history) + 1)
+    rows = [(row.device, row.round, row.reason) for row in strikes]
+    return reputation.quarantined_devices(reputation.replay_strikes(rows, rules), round_number)

@@ -57,6 +57,10 @@ class GatewayJournal:
         with self._lock, self._connection:
             yield self._connection
 
+    def _write(self, statement: str, values: tuple[object, ...]) -> None:
+        with self.writing() as written:
+            written.execute(statement, values)
+
     def _read(self, query: str) -> list[tuple[str, ...]]:
         with self._lock:
             return self._connection.execute(query).fetchall()
@@ -78,13 +82,11 @@ class GatewayJournal:
     # --- devices ---
     def born(self, device: str, session: int) -> None:
         """Write that the server above knows a device."""
-        with self.writing() as written:
-            written.execute("INSERT OR REPLACE INTO devices VALUES (?, ?)", (device, session))
+        self._write("INSERT OR REPLACE INTO devices VALUES (?, ?)", (device, session))
 
     def write_death(self, device: str) -> None:
         """Write that the server above knows of its death."""
-        with self.writing() as written:
-            written.execute("DELETE FROM devices WHERE device = ?", (device,))
+        self._write("DELETE FROM devices WHERE device = ?", (device,))
 
     def devices(self) -> dict[str, int]:
         """The devices of which what is above knows, with their sessions."""
@@ -93,19 +95,16 @@ class GatewayJournal:
     # --- tasks and updates ---
     def write_task(self, device: str, task: Task) -> None:
         """Write a device's task; only the last one is kept."""
-        with self.writing() as written:
-            written.execute("INSERT OR REPLACE INTO tasks VALUES (?, ?)", (device, task.model_dump_json()))
+        self._write("INSERT OR REPLACE INTO tasks VALUES (?, ?)", (device, task.model_dump_json()))
 
     def write_examined(self, update: Update) -> None:
         """Write an update with its receipt; only a device's last one is kept."""
         row = (update.device, update.run, update.round, update.model_dump_json())
-        with self.writing() as written:
-            written.execute("INSERT OR REPLACE INTO updates VALUES (?, ?, ?, ?)", row)
+        self._write("INSERT OR REPLACE INTO updates VALUES (?, ?, ?, ?)", row)
 
     def forget(self, run: str, oldest: int) -> None:
         """Delete the updates of rounds before `oldest`, and of other runs."""
-        with self.writing() as written:
-            written.execute("DELETE FROM updates WHERE run != ? OR round < ?", (run, oldest))
+        self._write("DELETE FROM updates WHERE run != ? OR round < ?", (run, oldest))
 
     def tasks(self) -> Mapping[str, Task]:
         return {device: decode_task(task) for device, task in self._read("SELECT device, task FROM tasks")}

@@ -78,23 +78,10 @@ class Strike:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 REMEDY = "put the file back from a copy, or begin a new run in another folder"
-SPARED = frozenset(
-    {
-        "run",
-        "tasks",
-        "devices",
-        "updates",
-        "strikes",
-        "deliveries",
-        "choices",
-        "observations",
-        "undone",
-        "untested",
-        "epochs",
-        "restored",
-        "ends",
-    }
-)  # Tables that a run can lose: their content is requested again, planned again, or only explanatory
+SPARED = {
+    *("run", "tasks", "devices", "updates", "strikes", "deliveries", "choices", "observations"),
+    *("undone", "untested", "epochs", "restored", "ends"),
+}  # Tables that a run can lose: their content is requested again, planned again, or only explanatory
 
 OpenTask = tuple[str, int, str, int]  # A device, the attempt, the task as JSON, the most bytes of its answer
 
@@ -375,11 +362,6 @@ class JournalReader:
 def read_examined(path: Path) -> list[ExaminedUpdate]:
     with closing(JournalReader(path)) as reader:
         return reader.examined_updates()
-
-
-def read_strikes(path: Path) -> list[Strike]:
-    with closing(JournalReader(path)) as reader:
-        return reader.strikes()
 
 
 def _parse_planning(

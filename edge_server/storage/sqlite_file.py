@@ -35,13 +35,7 @@ class RecordedConnection:
 
 
 ROWS = frozenset(
-    {
-        sqlite3.SQLITE_INSERT,
-        sqlite3.SQLITE_DELETE,
-        sqlite3.SQLITE_UPDATE,
-        sqlite3.SQLITE_READ,
-        sqlite3.SQLITE_TRANSACTION,
-    }
+    getattr(sqlite3, f"SQLITE_{action}") for action in ("INSERT", "DELETE", "UPDATE", "READ", "TRANSACTION")
 )
 
 

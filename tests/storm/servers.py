@@ -17,7 +17,7 @@ from edge_server.storage.records import Summary
 from edge_server.storage.run_folder import RunFolder
 from edge_server.transport.lease.keeper import DECIDED, UNREACHABLE_S, LeaseKeeper
 from schemas.messages import LeaseHolder
-from schemas.topics import StandbyTopic
+from schemas.topics import standby_topic
 from tests.storm.faults import RUN
 from tests.storm.processes import ADDRESS, FEDERATION, Process, config_of
 
@@ -174,7 +174,7 @@ class StandbyProcess(ServerProcess):
             goes_on=lambda run: False,
             say=lambda words: None,
         )
-        topics = (StandbyTopic(FEDERATION, "entry"), StandbyTopic(FEDERATION, "chunk"))
+        topics = (standby_topic(FEDERATION, "entry"), standby_topic(FEDERATION, "chunk"))
         self.keeper.talk(frozenset(map(str, topics)), self.standby.loop.inbox)
         self._wait_for_tick()
 

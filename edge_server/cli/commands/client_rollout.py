@@ -45,6 +45,7 @@ TERMS = options.Group(
             300.0,
             "S",
             options.SECONDS_OR_0,
+            dest="watch_s",
         ),
         options.Option(
             "--connect-within",
@@ -53,6 +54,7 @@ TERMS = options.Group(
             600.0,
             "S",
             options.SECONDS,
+            dest="connect_s",
         ),
         options.Option(
             "--starts",
@@ -131,8 +133,7 @@ def _open_rollout(
     from schemas.messages.client_update import UpdateTerms
 
     journal = RolloutJournal(store)
-    terms = UpdateTerms(watch_s=args.watch, connect_s=args.connect_within, starts=args.starts)
-    rules = rules_of(args, terms)
+    rules = rules_of(args, UpdateTerms)
     fresh = new_rollout(stored, rules)
     if args.withdraw:
         stopping = withdraw(journal, reopen(journal, fresh))

@@ -117,7 +117,13 @@ PACE = options.Group(
             "--at-once", int, "devices that fetch at the same time (default: 32)", 32, "N", options.AT_LEAST_1
         ),
         options.Option(
-            "--gather", float, "time for devices to report (default: 5 s)", 5.0, "S", options.SECONDS_OR_0
+            "--gather",
+            float,
+            "time for devices to report (default: 5 s)",
+            5.0,
+            "S",
+            options.SECONDS_OR_0,
+            dest="gather_s",
         ),
         options.Option(
             "--away-after",
@@ -126,6 +132,7 @@ PACE = options.Group(
             600.0,
             "S",
             options.SECONDS,
+            dest="away_s",
         ),
         options.Option(
             "--silent-after",
@@ -134,6 +141,7 @@ PACE = options.Group(
             300.0,
             "S",
             options.SECONDS,
+            dest="silent_s",
         ),
         options.Option(
             "--give-up",
@@ -195,6 +203,7 @@ TERMS = options.Group(
             300.0,
             "S",
             options.SECONDS_OR_0,
+            dest="watch_s",
         ),
     ),
     "conditions on each device, compared with its current model",
@@ -251,39 +260,14 @@ def execute(args: argparse.Namespace) -> int:
         return INTERRUPTED if ended is None else _end(args, registry, version, ended)
 
 
-def _rules(args: argparse.Namespace) -> "RolloutRules":
-    from schemas.messages.rollout import TrialTerms
-
-    terms = TrialTerms(
-        examples=args.examples,
-        accuracy_drop=args.accuracy_drop,
-        latency_ratio=args.latency_ratio,
-        error_rate=args.error_rate,
-        crashes=args.crashes,
-        watch_s=args.watch,
-    )
-    return rules_of(args, terms)
-
-
-def rules_of(args: argparse.Namespace, terms: "TrialTerms | UpdateTerms") -> "RolloutRules":
-    """The rules that the options for groups and pace say."""
+def rules_of(args: argparse.Namespace, terms: "type[TrialTerms | UpdateTerms]") -> "RolloutRules":
+    """The rules that the options say; `terms` is the class of their terms."""
     from edge_server.releases.rollout.state import RolloutRules
     from schemas.selectors import parse_where
 
-    return RolloutRules(
-        canary=args.canary,
-        groups=args.groups,
-        success=args.success,
-        error=args.error,
-        at_once=args.at_once,
-        expect=args.expect,
-        gather_s=args.gather,
-        away_s=args.away_after,
-        silent_s=args.silent_after,
-        terms=terms,
-        only=tuple(args.only),
-        where=str(parse_where(args.where or "")),
-    )
+    stated = {**vars(args), "where": str(parse_where(args.where or ""))}
+    stated["terms"] = terms(**{name: stated[name] for name in terms.model_fields})
+    return RolloutRules(**{name: stated[name] for name in RolloutRules.model_fields})
 
 
 def _open_rollout(
@@ -293,12 +277,14 @@ def _open_rollout(
     from edge_server.releases.rollout.journal import RolloutJournal
     from edge_server.releases.rollout.open import begin_or_resume, reopen_for_withdrawal, with_labels
     from edge_server.storage.service_folder import ServiceFolder, default_service_folder
+    from schemas.messages.rollout import TrialTerms
 
     journal = RolloutJournal(registry)
     if args.withdraw:
         return withdraw(journal, reopen_for_withdrawal(journal, version, files))
-    rollout, left = begin_or_resume(journal, version, _rules(args), files)
-    if left and rollout.rules != _rules(args):
+    rules = rules_of(args, TrialTerms)
+    rollout, left = begin_or_resume(journal, version, rules, files)
+    if left and rollout.rules != rules:
         say("edge-server: the rollout continues by the rules that it was begun with", file=sys.stderr)
     return with_labels(rollout, ServiceFolder(args.service or default_service_folder()))
 

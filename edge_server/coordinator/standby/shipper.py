@@ -20,7 +20,7 @@ from edge_server.transport.lease.keeper import LeaseKeeper
 from schemas import messages
 from schemas.errors import PeerError
 from schemas.tensors.chunks import BlobRef
-from schemas.topics import StandbyTopic
+from schemas.topics import standby_topic
 
 log = logging.getLogger(__name__)
 
@@ -58,13 +58,13 @@ class StandbyOutput:
             self._send_chunks(ref, range(request.first, last), source.store)
 
     def _send_chunks(self, ref: BlobRef, indices: range, store: BlobStore) -> None:
-        topic = str(StandbyTopic(self.federation, "chunk"))
+        topic = standby_topic(self.federation, "chunk")
         for index in indices:
             key = "standby", ref.digest, index
             self._link.send_chunk(key, topic, partial(store.read_frame, ref, index))
 
     def _publish(self, message: messages.Message) -> None:
-        self._link.publish(str(StandbyTopic(self.federation, "entry")), messages.encode_message(message))
+        self._link.publish(standby_topic(self.federation, "entry"), messages.encode_message(message))
 
 
 MAX_ANNOUNCED = 64

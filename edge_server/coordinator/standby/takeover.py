@@ -20,7 +20,7 @@ from edge_server.transport.lease import holder, keeper, phases
 from schemas import messages
 from schemas.errors import ConfigError, PeerError
 from schemas.tensors.chunks import decode_chunk, decode_json
-from schemas.topics import StandbyTopic
+from schemas.topics import standby_topic
 
 TICK_S, REPORT_S = 0.1, 1.0
 End = Literal["taken over", "over", "stopped"]
@@ -60,7 +60,7 @@ class Standby:
         self._inbox.put(Stop())
 
     def run(self) -> End:
-        topics = (StandbyTopic(self._federation, "entry"), StandbyTopic(self._federation, "chunk"))
+        topics = (standby_topic(self._federation, "entry"), standby_topic(self._federation, "chunk"))
         self._lease.talk(frozenset(map(str, topics)), self._inbox)
         try:
             self.loop.run(until=lambda: self.end is not None)
@@ -115,7 +115,7 @@ class Standby:
             self._say("not up to date: this standby will not take over before it is again")
 
     def _on_message(self, arrived: broker_link.Arrived) -> None:
-        if arrived.topic == str(StandbyTopic(self._federation, "chunk")):
+        if arrived.topic == standby_topic(self._federation, "chunk"):
             self._step(following.ChunkArrived(decode_chunk(arrived.payload)))
             return
         message = messages.decode_message(arrived.payload, federation=self._federation)
@@ -174,7 +174,7 @@ class Standby:
         )
 
     def _publish(self, message: messages.Message) -> None:
-        self._lease.say(str(StandbyTopic(self._federation, "report")), messages.encode_message(message))
+        self._lease.say(standby_topic(self._federation, "report"), messages.encode_message(message))
 
 
 def follow(

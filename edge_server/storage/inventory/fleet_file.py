@@ -21,17 +21,8 @@ LABEL = "label."  # Beginning of a column for one label: `label.site`
 WRITTEN = ("device", "federation", "labels", "note", "data", "enrolled-at", "replaces", "removed-at")
 """Columns that are read, besides those for one label each."""
 SHOWN = (
-    "stated-labels",
-    "site",
-    "alive",
-    "seen-at",
-    "certificate-until",
-    "revoked-at",
-    "machine",
-    "client",
-    "torch",
-    "onnxruntime",
-    "model",
+    *("stated-labels", "site", "alive", "seen-at", "certificate-until", "revoked-at"),
+    *("machine", "client", "torch", "onnxruntime", "model"),
 )  # Columns of an export that are not read: devices state them
 MAX_ROWS = 50_000
 

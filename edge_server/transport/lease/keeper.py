@@ -20,7 +20,7 @@ from edge_server.transport.lease.holder import in_words, runs_here
 from edge_server.transport.lease.phases import Held, Looking, Lost, Mute, Taken
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import Lease, LeaseHolder, decode_message, encode_message
-from schemas.topics import LeaseTopic
+from schemas.topics import lease_topic
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class LeaseKeeper:
         run: str | None = None,
         had_standby: bool = False,
     ) -> None:
-        self._topic = str(LeaseTopic(federation))
+        self._topic = lease_topic(federation)
         self._state = lease.LeaseState(
             me, federation, run, follows=follows, first_epoch=first_epoch, had_standby=had_standby
         )

@@ -1,6 +1,7 @@
 """`edge-server devices` on a run folder with or without a summary."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from edge_server.observability.counters import RunCounters
 from edge_server.rounds.fleet import Device
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.journal import Journal
-from edge_server.storage.journal_reader import ExaminedUpdate, Strike, read_examined, read_strikes
+from edge_server.storage.journal_reader import ExaminedUpdate, JournalReader, Strike
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
@@ -110,17 +111,18 @@ def test_an_invalid_run_folder_is_a_usage_error(tmp_path, capsys):
 
 
 def test_the_journal_is_read_as_it_was_written(folder):
-    assert read_strikes(folder.journal) == [Strike("bad", 1, "not-finite"), Strike("bad", 2, "not-finite")]
-    assert read_examined(folder.journal)[:2] == [
-        ExaminedUpdate(1, "good", DIGESTS[1], None, {"model": 0.5}),
-        ExaminedUpdate(1, "bad", DIGESTS[3], "not-finite", {}),
-    ]
+    with closing(JournalReader(folder.journal)) as reader:
+        assert reader.strikes() == [Strike("bad", 1, "not-finite"), Strike("bad", 2, "not-finite")]
+        assert reader.examined_updates()[:2] == [
+            ExaminedUpdate(1, "good", DIGESTS[1], None, {"model": 0.5}),
+            ExaminedUpdate(1, "bad", DIGESTS[3], "not-finite", {}),
+        ]
 
 
 def test_an_invalid_journal_is_a_config_error(tmp_path):
     (tmp_path / "no.sqlite").write_bytes(b"not a database, and long enough to be recognised as none")
     with pytest.raises(ConfigError, match="no journal that can be read"):
-        read_strikes(tmp_path / "no.sqlite")
+        JournalReader(tmp_path / "no.sqlite")
 
 
 def test_a_board_has_the_history_of_the_one_whose_place_it_took(folder, capsys, tmp_path, monkeypatch):
