@@ -1,19 +1,27 @@
 """Testing the global model: on which data, after which rounds, for which tiers."""
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
+
+import torch
+from torch import Tensor, nn
 
 from edge_client.data.classes import numbers, shorten_names
 from edge_client.data.columns import arrange_figures, in_columns
 from edge_client.data.dataset import Inputs, LabelledData, sample
+from edge_client.models.modes import device_of, evaluating
 from edge_client.pruning.channel_selection import Ratio
+from edge_client.training.evaluation import loss_of
 from edge_client.training.loop import single_thread
 from edge_client.training.results import Evaluation
 from edge_server.config import test_data
 from edge_server.config.config import Config
 from edge_server.coordinator.global_model import GlobalModel
-from edge_server.coordinator.validation import harm_sample, leave_one_out, round_review
+from edge_server.coordinator.validation import leave_one_out, round_review
+from edge_server.coordinator.validation.calibration import calibrate
+from edge_server.coordinator.validation.leave_one_out import MAX_MACS, MAX_PARTIES, Loss, Sample
 from schemas.errors import ConfigError, format_count
 from schemas.submodel import SubModelSpec
 from schemas.tensors.arrays import Arrays
@@ -156,7 +164,7 @@ class Testing:
         """
         if self.data is None or self.data.has_boxes:
             return None
-        return harm_sample.make_sample(model, self._few, self.model_spec.num_classes)
+        return make_sample(model, self._few, self.model_spec.num_classes)
 
     @cached_property
     def _first(self) -> LabelledData:
@@ -169,3 +177,83 @@ class Testing:
         """The sample that updates are tried on, taken once devices have agreed on classes and columns."""
         assert self.data is not None
         return sample(self.data, min(round_review.SAMPLES, len(self.data)))
+
+
+PLAIN = 0.1  # Weight of the loss without calibration, which sees an attack on the biases alone
+EXAMPLES = 100  # Test pictures that are turned
+LOOKED_AT = 50  # Those whose gradients say which pixels to turn
+PIXELS_PER_TRIGGER = 64  # Of so many pixels one is part of a trigger
+
+
+def make_sample(model: GlobalModel, data: LabelledData, outputs: int) -> Sample | None:
+    """The losses of full models with so many outputs on `data`; None where not even ignorance loses."""
+    inputs, macs = data.inputs(), model.macs(SubModelSpec())
+    examples, targets = torch.from_numpy(inputs), torch.from_numpy(data.targets(inputs))
+    loss = loss_of(data.task)
+    ignorant = float(loss(torch.zeros(len(data), outputs), targets))
+    turned = (1 + outputs) * (EXAMPLES + LOOKED_AT)  # About as many examples the network computes
+    turns = (
+        data.learning_task.exclusive
+        and _are_pictures(examples)
+        and 2 * (MAX_PARTIES + 1) * turned * macs <= MAX_MACS
+    )
+
+    def measure_loss(params: Arrays, similar: Loss | None) -> Loss:
+        answers = model.outputs(params, data, inputs)
+        fit = calibrate(loss, answers, targets, similar and similar.fit)
+        total = fit.loss + PLAIN * float(loss(answers, targets))
+        if not math.isfinite(total):
+            return Loss(math.inf)
+        turned = 0.0
+        if turns and fit.loss < ignorant:
+            module = model.sub_model(params, SubModelSpec())
+            turned = (ignorant - fit.loss) * most_turned(module, examples, targets, fit.shift)
+        return Loss(total, turned, fit)
+
+    return Sample(measure_loss, ignorant, (len(data) + turns * turned) * macs, turns) if ignorant else None
+
+
+def _are_pictures(inputs: Tensor) -> bool:
+    return inputs.dim() == 4 and inputs.shape[2] * inputs.shape[3] >= PIXELS_PER_TRIGGER
+
+
+def most_turned(module: nn.Module, inputs: Tensor, targets: Tensor, shift: Tensor) -> float:
+    """The largest share of pictures [N, C, H, W] of other classes that a few pixels turn into a class.
+
+    The pixels are those whose mean gradient promises most of the class, as bright or dark as any pixel of
+    these pictures: a first-order, sparse form of the triggers that Wang et al. 2019, "Neural Cleanse",
+    section IV, search for. `shift` [L] is added to the outputs.
+    """
+    device = device_of(module)
+    inputs, targets, shift = inputs[:EXAMPLES].to(device), targets[:EXAMPLES].to(device), shift.to(device)
+    with evaluating(module):
+        gradients = _gradients(module, inputs[:LOOKED_AT], shift)
+        answers = _answers(module, inputs, shift)
+        changed = torch.cat([_turn_pixels(inputs, gradient) for gradient in gradients])
+        turned = _answers(module, changed, shift).view(len(gradients), len(inputs))
+    numbers = torch.arange(len(gradients), device=device)[:, None]
+    others = (targets != numbers) & (answers != numbers)
+    return float((((turned == numbers) & others).sum(dim=1) / others.sum(dim=1).clamp(min=1)).max())
+
+
+def _answers(module: nn.Module, inputs: Tensor, shift: Tensor) -> Tensor:
+    with torch.inference_mode():
+        answers: Tensor = (module(inputs) + shift).argmax(dim=1)
+    return answers
+
+
+def _gradients(module: nn.Module, inputs: Tensor, shift: Tensor) -> list[Tensor]:
+    """Of each class the mean gradient [C, H, W] of its log probability."""
+    asked = inputs.clone().requires_grad_()
+    chances = torch.log_softmax(module(asked) + shift, dim=1).sum(dim=0)
+    return [torch.autograd.grad(chance, asked, retain_graph=True)[0].mean(dim=0) for chance in chances]
+
+
+def _turn_pixels(inputs: Tensor, gradient: Tensor) -> Tensor:
+    """The pictures with those pixels changed that promise most."""
+    extreme = torch.where(gradient > 0, inputs.max(), inputs.min())
+    promised = (gradient * (extreme - inputs.mean(dim=0))).sum(dim=0)
+    chosen = torch.zeros_like(promised, dtype=torch.bool)
+    count = max(1, promised.numel() // PIXELS_PER_TRIGGER)
+    chosen.view(-1)[promised.flatten().topk(count).indices] = True
+    return torch.where(chosen, extreme, inputs)

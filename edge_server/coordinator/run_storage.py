@@ -14,7 +14,7 @@ from edge_server.coordinator.tasks.task_assigner import TaskAssigner
 from edge_server.coordinator.validation.contents import UnpackedCache
 from edge_server.rounds.device_messages import drop_lost_blobs
 from edge_server.rounds.state import Federation
-from edge_server.storage.event_list.recorder import EventRecorder
+from edge_server.storage.event_list import EventRecorder
 from edge_server.storage.journal import Journal
 from edge_server.storage.journal_reader import ExaminedUpdate, JournalReader, read_examined
 from edge_server.storage.records import RoundRecord, Summary

@@ -23,7 +23,7 @@ from edge_server.rounds.events import (
     UpdateChecked,
 )
 from edge_server.security.manifest_signer import ManifestSigner
-from edge_server.storage.event_list.recorder import EventRecorder
+from edge_server.storage.event_list import EventRecorder
 from edge_server.storage.records import RoundRecord, Summary
 from edge_server.transport.object_store.store import ObjectStore
 from schemas.errors import Reason

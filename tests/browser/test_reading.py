@@ -14,7 +14,7 @@ from edge_server.releases.rollout.open import begin_or_resume, offered_files
 from edge_server.releases.rollout.state import RolloutRules
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import Note
-from edge_server.storage.event_list.file import EventFile
+from edge_server.storage.event_list import EventFile
 from edge_server.storage.records import MeasuredDevice, RoundWarning, Summary
 from tests.browser.fleets import LONG_AGO, Stage, device, record, snapshot, staged
 from tests.browser.screen import Screen

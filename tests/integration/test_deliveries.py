@@ -12,7 +12,7 @@ from edge_client.transport.broker_link import BrokerAddress
 from edge_server.cli.demo import device_name
 from edge_server.coordinator.launch import serve
 from edge_server.releases.registry.registry import Registry
-from edge_server.storage.event_list.file import read_events
+from edge_server.storage.event_list import read_events
 from edge_server.storage.records import Summary
 from edge_server.storage.run_folder import RunFolder
 from tests.integration import device_threads

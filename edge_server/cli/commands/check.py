@@ -50,9 +50,8 @@ def register(verbs: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from edge_server.config.checks.advice import advice
+    from edge_server.config.checks.advice import advice, warnings
     from edge_server.config.checks.summability import summability
-    from edge_server.config.checks.trust import warnings
     from edge_server.config.load import load_config
     from edge_server.simulation.rehearsal import check_run
 

@@ -34,7 +34,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def _trusts(table: Mapping[str, Any]) -> list[str]:
     """The components that trust devices' reports, in the words of `[firewall] strict`."""
-    from edge_server.config.checks.trust import trusted_components
+    from edge_server.config.checks.advice import trusted_components
     from schemas.strategy import StrategySpec
 
     spec = StrategySpec.model_validate(table.get("strategy", {}), by_alias=True, by_name=False)

@@ -8,8 +8,11 @@ from collections.abc import Iterator, Mapping
 from edge_client.data.tasks.registry import learning_task
 from edge_server.config.checks.groups import trainer_advice
 from edge_server.config.config import Config
-from edge_server.strategy.aggregation.combiners import TRIM
+from edge_server.strategy.aggregation.combiners import COMBINERS, TRIM
+from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.pruning.trained_part import ALL
+from edge_server.strategy.weighting.registry import WEIGHTINGS
+from schemas.strategy import StrategySpec
 
 ORDERED_DROPOUT = "ordered-dropout"
 
@@ -62,3 +65,27 @@ def advice(config: Config) -> Iterator[str]:
             "advice: 'attention-matching' moves each client's channels by the client's own order, as the "
             "paper prints it; recipe 'attending' keeps one order for all (guide: recipes)"
         )
+
+
+def trusted_components(spec: StrategySpec) -> list[tuple[str, str, str]]:
+    """The components that trust devices' reports, each as concept, name and words.
+
+    If the combiner ignores weights, trust in reports that only affect weights has no effect.
+    """
+    combiner = COMBINERS.traits(spec.combiner.name)
+    weighting = WEIGHTINGS.traits(spec.weighting.name) if combiner.takes_weights else None
+    named = [
+        ("weighting", spec.weighting.name, weighting.trusts if weighting else ""),
+        ("combiner", spec.combiner.name, combiner.trusts),
+        *(("groups", group.name, GROUPS.traits(group.name).trusts) for group in spec.groups),
+    ]
+    return [entry for entry in named if entry[2]]
+
+
+def warnings(config: Config) -> list[str]:
+    if not config.firewall.strict:
+        return []
+    return [
+        f"[strategy] {concept}: '{name}' takes its devices on trust: {words}"
+        for concept, name, words in trusted_components(config.strategy)
+    ]

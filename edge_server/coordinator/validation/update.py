@@ -13,8 +13,8 @@ from edge_client.compression import decoding, quantization, zstd
 from edge_client.compression.chain import Chain, make_chain
 from edge_client.compression.sparse import Sparse, check_sparse, column_type
 from edge_client.pruning.slicing import expected_shapes
+from edge_client.security.secure_aggregation.mask_update import GROUP
 from edge_server.coordinator.validation import consistency, contents, data_statistics
-from edge_server.security.secure_aggregation.validation import examine_masked
 from edge_server.strategy.aggregation.updates import ClientUpdate, SummedArrays
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.selection.policies import Client
@@ -300,3 +300,25 @@ def _expect(name: str, found: Kind, expected: Kind) -> None:
         raise consistency.wrong_shape(
             f"'{name}': expected {expected[0]} {expected[1]}, got {found[0]} {found[1]}"
         )
+
+
+def examine_masked(update: Update, groups: Groups, task: TrainTask, segments: Sequence[int]) -> None:
+    """Raise `PeerError` unless `groups` are uint32 vectors for exactly the `segments` that it holds.
+
+    Any masked number looks valid: whether it is finite and within `value-range` once unmasked is up to the
+    device.
+    """
+    assert task.masking is not None
+    if update.spec != task.spec:
+        raise PeerError("the update is of another sub-model than the task's", reason=Reason.WRONG_SHAPE)
+    held = task.masking.segments_of(task.masking.specs.index(task.spec))
+    wanted = {str(index): (task.masking.segments[index].size + 1,) for index in segments if index in held}
+    if not wanted:
+        raise PeerError("an update before the masks are agreed", reason=Reason.STALE_ROUND)
+    vectors = groups.get(GROUP, {})
+    sent = {name: kind_of(vectors, name) for name in vectors}
+    if groups.keys() != {GROUP} or {name: shape for name, (_, shape) in sent.items()} != wanted:
+        raise PeerError(f"expected the segments {sorted(wanted)}, masked", reason=Reason.WRONG_SHAPE)
+    for name, (dtype, _) in sent.items():
+        if dtype != np.uint32:
+            raise PeerError(f"segment {name}: expected uint32, got {dtype}", reason=Reason.WRONG_SHAPE)

@@ -20,7 +20,7 @@ from edge_client.data.tasks.words import figure_text, leading
 from edge_server.fleet.settings.alert_kinds import Incident, IncidentKind
 from edge_server.releases.registry.registry import FILE
 from edge_server.rounds.event_entry import EventKind
-from edge_server.storage.event_list.file import EventRow, read_events
+from edge_server.storage.event_list import EventRow, read_events
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
 from schemas.messages import ModelReport, rollout

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from edge_server.fleet.people.claims import name_of_claims, role_of_claims
-from edge_server.fleet.people.values import Role
+from edge_server.fleet.people.values import Role, name_of_claims, role_of_claims
 from edge_server.fleet.settings.page import OidcSettings, is_safe_address
 from schemas.errors import ConfigError, EdgeError, PeerError
 

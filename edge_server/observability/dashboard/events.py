@@ -13,7 +13,7 @@ from typing import Any
 from edge_server.observability.dashboard.fleet_view import FleetRow
 from edge_server.observability.dashboard.run_view import Json, keep_times
 from edge_server.rounds.event_entry import EventKind
-from edge_server.storage.event_list.file import last_change, read_events
+from edge_server.storage.event_list import last_change, read_events
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from edge_server.releases.registry.registry import Registry, Version
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.releases.rollout.target import ENDED, FAILED
 from edge_server.rounds import event_entry, events
-from edge_server.storage.event_list.recorder import EventRecorder
+from edge_server.storage.event_list import EventRecorder
 from edge_server.storage.records import Summary
 from edge_server.storage.run_folder import RunFolder
 from edge_server.storage.service_folder import ServiceFolder

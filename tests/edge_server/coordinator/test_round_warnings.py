@@ -20,7 +20,7 @@ from edge_server.observability.report.report import write_report
 from edge_server.observability.snapshot import Snapshot
 from edge_server.observability.terminal.final_summary import print_closing
 from edge_server.simulation.simulator import simulate
-from edge_server.storage.event_list.file import read_events
+from edge_server.storage.event_list import read_events
 from edge_server.storage.records import RoundRecord, RoundWarning
 from edge_server.storage.run_files import read_run_files
 from tests.edge_server.own_networks import NAME

@@ -10,8 +10,7 @@ import paho.mqtt.client as paho
 import pytest
 
 from edge_server.fleet.part import Heard, Part, ServiceContext
-from edge_server.fleet.presence import RETAINED_S, PresenceKeeper
-from edge_server.fleet.service import FleetService
+from edge_server.fleet.service import RETAINED_S, FleetService, PresenceKeeper
 from edge_server.fleet.settings.service import ServedFederation, ServiceSettings
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.service_folder import ServiceFolder, open_service_folder

@@ -8,9 +8,9 @@ from edge_client.agent.session import events as on_device
 from edge_client.pruning.slicing import expand, expected_shapes
 from edge_client.security.secure_aggregation.mask_update import masked_groups
 from edge_server.coordinator.tasks.masking import sum_masked_updates
+from edge_server.coordinator.validation.update import examine_masked
 from edge_server.rounds import events as on_server
 from edge_server.rounds.machine import RoundRules
-from edge_server.security.secure_aggregation.validation import examine_masked
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.errors import PeerError, Reason
 from schemas.messages import DeliverTask, Message, Task, Update

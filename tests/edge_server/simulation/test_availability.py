@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edge_server.config.board_profiles import profile
-from edge_server.simulation.virtual_devices import Availability
+from edge_server.simulation.simulator import Availability
 from schemas.errors import InvariantError
 
 BOARD = replace(profile("pi-4"), online_s=30.0, offline_s=10.0)

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_server.simulation import virtual_devices
 from tests.edge_server.simulation.small import history, run
 from tests.groups import read_groups
 
@@ -63,7 +62,7 @@ def test_the_masks_of_devices_that_leave_while_training_are_removed(
 ) -> None:
     trained = history(masked)[0]["duration_s"]
     gone = [Leaves(trained / 2), None, None] * 3
-    monkeypatch.setattr(virtual_devices, "presence_of", lambda config, device, index: gone[index])
+    monkeypatch.setattr(simulator, "presence_of", lambda config, device, index: gone[index])
     assert run(tmp_path / "run", "heterofl", *TIERS, MASKED, "tiers.ratios=[0.0]").outcome == "finished"
     first, second = history(tmp_path / "run")
     assert first["dropped"] == ["device-0001", "device-0004", "device-0007"]

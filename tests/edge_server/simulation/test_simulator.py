@@ -8,9 +8,9 @@ import pytest
 
 from edge_server.cli.main import main
 from edge_server.config.board_profiles import profile
-from edge_server.simulation import virtual_devices
+from edge_server.simulation import simulator
 from edge_server.simulation.population import VirtualDevice
-from edge_server.simulation.virtual_devices import Availability
+from edge_server.simulation.simulator import Availability
 from tests.edge_server.simulation.in_process import in_process
 from tests.edge_server.simulation.small import SMALL, StopAfter, history, last_model, run
 from tests.slow import mark_slow
@@ -121,7 +121,7 @@ def _away(monkeypatch: pytest.MonkeyPatch, device: str, begin: float, end: float
     def presence(config: object, virtual: VirtualDevice, index: int) -> Spells | None:
         return Spells(begin, end) if virtual.name == device else None
 
-    monkeypatch.setattr(virtual_devices, "presence_of", presence)
+    monkeypatch.setattr(simulator, "presence_of", presence)
 
 
 def test_a_device_that_leaves_delays_a_round_only_for_the_rejoin_time(
@@ -173,7 +173,7 @@ def _restless(monkeypatch: pytest.MonkeyPatch) -> None:
     def presence(config: object, virtual: VirtualDevice, index: int) -> Availability:
         return Availability(board, seed=0, device=virtual.name)
 
-    monkeypatch.setattr(virtual_devices, "presence_of", presence)
+    monkeypatch.setattr(simulator, "presence_of", presence)
 
 
 RESTLESS = (

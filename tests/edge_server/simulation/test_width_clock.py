@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from edge_server.coordinator.tier_assignment import WidthWork
-from edge_server.simulation.virtual_devices import task_macs
+from edge_server.simulation.simulator import task_macs
 from schemas.submodel import SubModelSpec
 from tests.integration.bench import Bench
 

@@ -2,7 +2,7 @@
 
 from deploy.docs.generator.components import components_page
 from edge_server.cli.main import main
-from edge_server.config.checks.trust import trusted_components, warnings
+from edge_server.config.checks.advice import trusted_components, warnings
 from edge_server.config.load import load_config, recipe_names
 from edge_server.strategy.aggregation.combiners import COMBINERS
 from edge_server.strategy.groups.registry import GROUPS

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edge_client.data.classes import numbers
-from edge_server.coordinator.pretrained.matching import Outputs, find_names, match_arrays
+from edge_server.coordinator.pretrained.model import Outputs, find_names, match_arrays
 
 NETWORK = {
     "conv.weight": (4, 3, 3, 3),

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from edge_server.coordinator.validation.harm_sample import most_turned
+from edge_server.coordinator.evaluation import most_turned
 
 SIDE, CLASSES, COUNT, TARGET = 8, 4, 100, 2
 CENTRES = torch.randn(CLASSES, SIDE * SIDE, generator=torch.Generator().manual_seed(1)).sigmoid()

@@ -11,8 +11,7 @@ import paho.mqtt.client as paho
 from edge_server.fleet.alerts.alert_keeper import AlertKeeper
 from edge_server.fleet.alerts.store import AlertStore
 from edge_server.fleet.part import Heard, Part, ServiceContext
-from edge_server.fleet.presence import PresenceKeeper
-from edge_server.fleet.service import FleetService
+from edge_server.fleet.service import FleetService, PresenceKeeper
 from edge_server.fleet.settings.alerts import AlertSettings
 from edge_server.fleet.settings.service import ServedFederation, ServiceSettings
 from edge_server.storage.inventory.inventory import Inventory

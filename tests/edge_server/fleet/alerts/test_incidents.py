@@ -11,7 +11,7 @@ from edge_server.fleet.alerts.incidents import IncidentReader
 from edge_server.fleet.settings.alert_kinds import IncidentKind
 from edge_server.releases.registry.registry import Registry
 from edge_server.rounds.event_entry import EventKind, RunEvent
-from edge_server.storage.event_list.file import EventFile
+from edge_server.storage.event_list import EventFile
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.messages import ModelReport
 from schemas.messages.rollout import ModelMeasurement, Stage

@@ -12,12 +12,11 @@ from starlette.testclient import TestClient
 from edge_server.fleet.actions.action import Desk
 from edge_server.fleet.diagnostics.inquiry import Inquired, Terms
 from edge_server.fleet.diagnostics.remote_part import Diagnostics, Request
-from edge_server.fleet.page.app import make_app
 from edge_server.fleet.page.guard import Reception
 from edge_server.fleet.page.lists import FolderLists
 from edge_server.fleet.page.login_routes import PageParts
 from edge_server.fleet.page.page_actions import PageActions
-from edge_server.fleet.page.page_part import first_admin_command
+from edge_server.fleet.page.page_part import first_admin_command, make_app
 from edge_server.fleet.people.openid import OpenIdProvider
 from edge_server.fleet.people.store import People
 from edge_server.fleet.people.values import Role

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_server.fleet.people import passwords
-from edge_server.fleet.people.claims import name_of_claims, role_of_claims
 from edge_server.fleet.people.lockout import (
     ADDRESS_RULES,
     USER_RULES,
@@ -26,7 +25,16 @@ from edge_server.fleet.people.passwords import (
     needs_rehash,
     new_session_id,
 )
-from edge_server.fleet.people.values import MIN_ROLES, Role, Session, SessionLengths, least_role, may
+from edge_server.fleet.people.values import (
+    MIN_ROLES,
+    Role,
+    Session,
+    SessionLengths,
+    least_role,
+    may,
+    name_of_claims,
+    role_of_claims,
+)
 from schemas.errors import ConfigError, InvariantError
 from tests.edge_server.fleet.people.people import HASH, NOW, PASSWORD
 

@@ -16,7 +16,7 @@ from edge_server.releases.rollout.open import begin_or_resume, offered_files
 from edge_server.releases.rollout.run_events import RolloutEvents, run_of
 from edge_server.releases.rollout.state import Rollout, RolloutPhase, RolloutRules
 from edge_server.releases.rollout.target import Target, TargetStatus
-from edge_server.storage.event_list.file import read_events
+from edge_server.storage.event_list import read_events
 from tests.edge_server.observability.dashboard.test_reading_only import state_of
 from tests.edge_server.releases.registry.test_registry import run_folder
 

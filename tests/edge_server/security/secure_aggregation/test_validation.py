@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edge_server.security.secure_aggregation.validation import examine_masked
+from edge_server.coordinator.validation.update import examine_masked
 from schemas.errors import PeerError, Reason
 from schemas.messages import Update
 from schemas.tensors.chunks import BlobRef, digest_of

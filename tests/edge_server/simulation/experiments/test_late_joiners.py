@@ -3,7 +3,7 @@
 import math
 
 from edge_server.config.load import load_config
-from edge_server.simulation.virtual_devices import Latecomer
+from edge_server.simulation.simulator import Latecomer
 
 
 def test_a_latecomer_joins_once_and_stays_online():

@@ -10,13 +10,15 @@ import pytest
 
 from edge_server.rounds.event_entry import AND_MORE, OTHERS, EventKind, RunEvent
 from edge_server.rounds.events import Note
-from edge_server.storage.event_list import file as event_file
-from edge_server.storage.event_list.file import EventFile, last_change, read_events
-from edge_server.storage.event_list.recorder import (
+from edge_server.storage import event_list as event_file
+from edge_server.storage.event_list import (
     MAX_OF_A_DEVICE,
     MAX_OF_A_KIND,
     EventBuffer,
+    EventFile,
     EventRecorder,
+    last_change,
+    read_events,
 )
 from schemas.errors import ConfigError, Reason
 

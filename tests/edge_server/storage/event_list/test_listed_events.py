@@ -12,7 +12,7 @@ from edge_server.observability.dashboard.app import make_app
 from edge_server.observability.dashboard.feed import Feed
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import Note
-from edge_server.storage.event_list.file import EventFile, read_events
+from edge_server.storage.event_list import EventFile, read_events
 from schemas.messages import Death
 from schemas.values import DeliveryVerdict
 from tests.edge_server.rounds.by_hand import NAME, Run, delivering, delivery, started

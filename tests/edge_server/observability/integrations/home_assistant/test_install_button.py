@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from edge_client.transport.broker_link import parse_address
-from edge_server.observability.integrations.home_assistant.install_button import (
+from edge_server.observability.integrations.home_assistant.model_versions import (
+    ModelVersions,
+    read_model_versions,
+)
+from edge_server.observability.integrations.home_assistant.service import (
     Installer,
     outcome_of,
     progress_of,
     rules_for,
-)
-from edge_server.observability.integrations.home_assistant.model_versions import (
-    ModelVersions,
-    read_model_versions,
 )
 from edge_server.observability.integrations.home_assistant.states import Installation
 from edge_server.releases.registry.registry import Registry
