@@ -1,7 +1,7 @@
 """The kinds of alert rules: what each sees of a device, run or job, what it finds, and its value. Pure."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
@@ -137,16 +137,22 @@ def is_hot(subject: Subject, rule: Rule, now: float) -> Finding | None:
     return Finding(f"has a temperature of {board.celsius:.1f} °C", _doctor(subject))
 
 
-def is_refused(subject: Subject, rule: Rule, now: float) -> Finding | None:
-    """A device that was refused often."""
-    found = subject.recent(IncidentKind.REFUSAL, now - rule.within_s)
+def _too_often(subject: Subject, rule: Rule, now: float, kind: IncidentKind, what: str) -> Incident | None:
+    """The last incident of a kind of which there were too many; its text says `what` was done so often."""
+    found = subject.recent(kind, now - rule.within_s)
     times = sum(incident.count for incident in found)
     if not found or times < rule.threshold:
         return None
-    return Finding(
-        f"was refused {_times(times)} in {duration_text(rule.within_s)}: {clean(found[-1].text)}",
-        f"edge-server devices {found[-1].run} --why {subject.name}",
-    )
+    text = f"{what} {_times(times)} in {duration_text(rule.within_s)}: {clean(found[-1].text)}"
+    return replace(found[-1], text=text)
+
+
+def is_refused(subject: Subject, rule: Rule, now: float) -> Finding | None:
+    """A device that was refused often."""
+    last = _too_often(subject, rule, now, IncidentKind.REFUSAL, "was refused")
+    if last is None:
+        return None
+    return Finding(last.text, f"edge-server devices {last.run} --why {subject.name}")
 
 
 def accuracy_fell(subject: Subject, rule: Rule, now: float) -> Finding | None:
@@ -161,14 +167,8 @@ def accuracy_fell(subject: Subject, rule: Rule, now: float) -> Finding | None:
 
 def round_failed(subject: Subject, rule: Rule, now: float) -> Finding | None:
     """A run whose rounds were abandoned."""
-    found = subject.recent(IncidentKind.ROUND, now - rule.within_s)
-    times = sum(incident.count for incident in found)
-    if not found or times < rule.threshold:
-        return None
-    return Finding(
-        f"abandoned a round {_times(times)} in {duration_text(rule.within_s)}: {clean(found[-1].text)}",
-        f"edge-server dashboard {found[-1].run}",
-    )
+    last = _too_often(subject, rule, now, IncidentKind.ROUND, "abandoned a round")
+    return Finding(last.text, f"edge-server dashboard {last.run}") if last else None
 
 
 def job_failed(subject: Subject, rule: Rule, now: float) -> Finding | None:

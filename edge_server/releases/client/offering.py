@@ -6,19 +6,20 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from edge_client.storage import atomic_files, client_archive
 from edge_server.releases.client.store import ReleaseStore, StoredRelease
 from edge_server.releases.rollout.journal import new_id
-from edge_server.releases.rollout.state import Rollout, RolloutRules, TierFile, Words
+from edge_server.releases.rollout.state import Offering, Rollout, RolloutRules, TierFile, Words
 from edge_server.releases.rollout.target import Target
 from edge_server.security.signing_key import Signer
 from edge_server.storage.run_files import first_validation_error
 from schemas import topics, values
 from schemas.errors import ConfigError
-from schemas.messages import ClientOffer, ClientReport, ClientWithdrawal, Message, ModelReport, client_update
+from schemas.messages import ClientOffer, ClientReport, ClientWithdrawal
 from schemas.security.client_release import ClientRelease, fits_of, wheel_tags
 from schemas.security.manifest import Manifest
 
@@ -119,7 +120,7 @@ def _open_wheel(wheel: Path) -> zipfile.ZipFile:
 ONLY = 1  # The number of the only file: a release has one archive for all of its devices
 
 
-class ClientOffering:
+class ClientOffering(Offering):
     """One release: each device gets the same archive."""
 
     words = Words(
@@ -133,7 +134,7 @@ class ClientOffering:
     )
     role: topics.Role = "updates"
     down = topics.Channel.DOWN_FLEET
-    reports: type[ModelReport] | type[ClientReport] = ClientReport
+    offers, withdrawals, reports = ClientOffer, ClientWithdrawal, ClientReport
 
     def __init__(self, release: ClientRelease) -> None:
         self._release = release
@@ -144,30 +145,8 @@ class ClientOffering:
     def tier(self, rollout: Rollout, device: str, profile: values.CapabilityProfile) -> int:
         return ONLY
 
-    def offer(self, rollout: Rollout, target: Target) -> Message:
-        file, terms = rollout.files[target.tier], rollout.rules.terms
-        assert isinstance(terms, client_update.UpdateTerms)
-        return ClientOffer(
-            federation=rollout.federation,
-            device=target.device,
-            rollout=rollout.id,
-            version=rollout.version,
-            blob=file.ref,
-            manifest=file.manifest,
-            fits=self._release.fits,
-            python=self._release.python,
-            installed_bytes=self._release.installed_bytes,
-            terms=terms,
-        )
-
-    def withdrawal(self, rollout: Rollout, target: Target) -> Message:
-        return ClientWithdrawal(
-            federation=rollout.federation,
-            device=target.device,
-            rollout=rollout.id,
-            version=rollout.version,
-            detail=rollout.why[:500],
-        )
+    def stated(self, target: Target) -> dict[str, Any]:
+        return {name: getattr(self._release, name) for name in ("fits", "python", "installed_bytes")}
 
 
 def new_rollout(stored: StoredRelease, rules: RolloutRules) -> Rollout:

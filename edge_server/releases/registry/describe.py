@@ -13,18 +13,23 @@ from edge_client.security.trusted_key import check_model, read_trusted_key
 from edge_server.releases.registry.registry import TierModel, Version
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import DeviceRecord, RoundRecord, StartedFrom, Summary
-from edge_server.storage.run_files import first_validation_error, read_history
+from edge_server.storage.run_files import first_validation_error, read_history, read_summary
 from edge_server.storage.run_folder import RunFolder, run_title
 from schemas.errors import ConfigError
 from schemas.security.manifest import Manifest, decode_manifest, manifest_path
 
 KEPT_PARENTS = 3
+OF_SUMMARY = (
+    *("federation", "run", "rounds", "outcome", "recipe", "model", "parameters", "started_from"),
+    *("test_accuracy", "test_metrics", "epsilon", "delta"),
+)
+"""Fields of a version that are those of its run's summary."""
 Signed = tuple[Manifest, str]  # A file's manifest, and the fingerprint of the key that signed it
 
 
 def describe_run(run: Path, *, name: str | None = None) -> Version:
     """A run's models as a version; raises `ConfigError` for folders without a finished run."""
-    summary, history = _summary(run), read_history(run / "history.jsonl")
+    summary, history = read_summary(run / "summary.json"), read_history(run / "history.jsonl")
     paths = sorted((run / "onnx").glob("tier-*.onnx"), key=tier_of_file)
     if not paths:
         raise ConfigError(f"{run} has no ONNX files: a run writes them when it is over")
@@ -33,23 +38,12 @@ def describe_run(run: Path, *, name: str | None = None) -> Version:
     described = [_tier(path, signed[tier_of_file(path)], summary, last) for path in paths]
     states, device_tiers = _read_journal(run)
     fields = {
+        **{name: getattr(summary, name) for name in OF_SUMMARY},
         "version": name or run_title(run, summary.run),
-        "federation": summary.federation,
-        "run": summary.run,
         "round": last.round if last else 0,
-        "rounds": summary.rounds,
-        "outcome": summary.outcome,
-        "recipe": summary.recipe,
-        "model": summary.model,
-        "parameters": summary.parameters,
         "state_sha256": states[0] if states else None,
         "parents": _parents(states, summary.started_from),
-        "started_from": summary.started_from,
         "key": _key(signed.values()),
-        "test_accuracy": summary.test_accuracy,
-        "test_metrics": summary.test_metrics,
-        "epsilon": summary.epsilon,
-        "delta": summary.delta,
         "created_at": time.time(),
         "tiers": described,
         "device_tiers": device_tiers or {device.device: device.tier for device in summary.devices},
@@ -71,18 +65,6 @@ def tier_of_file(path: Path) -> int:
         return int(path.stem.removeprefix("tier-"))
     except ValueError:
         raise ConfigError(f"{path} is not the file of a tier, such as tier-1.onnx") from None
-
-
-def _summary(run: Path) -> Summary:
-    path = run / "summary.json"
-    try:
-        return Summary.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        raise ConfigError(f"{run} is not a folder of a run that is over: there is no summary.json") from None
-    except ValidationError as error:
-        raise ConfigError(f"not a summary: {first_validation_error(error)}", place=path) from error
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", place=path) from error
 
 
 def _manifest(path: Path) -> Signed | None:

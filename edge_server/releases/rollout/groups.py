@@ -5,16 +5,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-from edge_server.releases.rollout.state import Rollout, RolloutRules, Words, rounded_up
+from edge_server.releases.rollout.state import Offering, Rollout, RolloutRules, Words, rounded_up
 from edge_server.releases.rollout.target import FAILED, Target, TargetStatus
 from edge_server.rounds.fleet import tier_of
 from schemas import topics, values
-from schemas.messages import ClientReport, Message, ModelOffer, ModelReport, ModelWithdrawal
-from schemas.messages.rollout import TrialTerms
+from schemas.messages import ModelOffer, ModelReport, ModelWithdrawal
 
 
-class ModelOffering:
+class ModelOffering(Offering):
     """Models: each device gets the file of its tier."""
 
     words = Words(
@@ -28,7 +28,7 @@ class ModelOffering:
     )
     role: topics.Role = "rollout"
     down = topics.Channel.DOWN_ROLLOUT
-    reports: type[ModelReport] | type[ClientReport] = ModelReport
+    offers, withdrawals, reports = ModelOffer, ModelWithdrawal, ModelReport
 
     def filters(self, federation: str) -> tuple[str, ...]:
         return topics.rollout_filters(federation)
@@ -37,28 +37,8 @@ class ModelOffering:
         """The device's stated tier, else that of the version's run, else by memory."""
         return tier_of(profile, max(rollout.files), given=rollout.device_tiers.get(device))
 
-    def offer(self, rollout: Rollout, target: Target) -> Message:
-        file, terms = rollout.files[target.tier], rollout.rules.terms
-        assert isinstance(terms, TrialTerms)
-        return ModelOffer(
-            federation=rollout.federation,
-            device=target.device,
-            rollout=rollout.id,
-            version=rollout.version,
-            tier=target.tier,
-            blob=file.ref,
-            manifest=file.manifest,
-            terms=terms,
-        )
-
-    def withdrawal(self, rollout: Rollout, target: Target) -> Message:
-        return ModelWithdrawal(
-            federation=rollout.federation,
-            device=target.device,
-            rollout=rollout.id,
-            version=rollout.version,
-            detail=rollout.why[:500],
-        )
+    def stated(self, target: Target) -> dict[str, Any]:
+        return {"tier": target.tier}
 
 
 MODELS = ModelOffering()

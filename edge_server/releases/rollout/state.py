@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Annotated, Protocol
+from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
@@ -13,16 +13,9 @@ from edge_server.releases.rollout.target import Report, Target, TargetStatus
 from edge_server.rounds.fleet import Fleet
 from schemas import topics, values
 from schemas.base import Frozen, Name
-from schemas.messages import (
-    Birth,
-    BlobRequest,
-    ClientReport,
-    Death,
-    Message,
-    ModelReport,
-    client_update,
-    rollout,
-)
+from schemas.messages import Birth, BlobRequest, Death, Message, client_update, rollout
+from schemas.messages.client_update import ClientOffer, ClientReport, ClientWithdrawal
+from schemas.messages.rollout import ModelOffer, ModelReport, ModelWithdrawal
 from schemas.security.manifest import SignedManifest
 from schemas.tensors.chunks import BlobRef
 
@@ -234,7 +227,7 @@ class Rollout:
         return replace(self, targets={**self.targets, target.device: target})
 
 
-class Offering(Protocol):
+class Offering:
     """One kind of rollout: its messages, its topics, its words.
 
     The machine is the same for all kinds.
@@ -243,19 +236,35 @@ class Offering(Protocol):
     words: Words
     role: topics.Role
     down: topics.Channel
+    offers: type[ModelOffer] | type[ClientOffer]
+    withdrawals: type[ModelWithdrawal] | type[ClientWithdrawal]
     reports: type[ModelReport] | type[ClientReport]
 
     def filters(self, federation: str) -> tuple[str, ...]:
         """The subscriptions of the rollout's connection."""
+        raise NotImplementedError
 
     def tier(self, rollout: Rollout, device: str, profile: values.CapabilityProfile) -> int:
         """Which of the rollout's files the device is offered."""
+        raise NotImplementedError
+
+    def stated(self, target: Target) -> dict[str, Any]:
+        """The fields of an offer that other kinds do not have."""
+        raise NotImplementedError
 
     def offer(self, rollout: Rollout, target: Target) -> Message:
         """The offer to a device."""
+        file, named = rollout.files[target.tier], self._named(rollout, target)
+        offered: dict[str, Any] = {"blob": file.ref, "manifest": file.manifest, "terms": rollout.rules.terms}
+        return self.offers(**named, **offered, **self.stated(target))
 
     def withdrawal(self, rollout: Rollout, target: Target) -> Message:
         """The withdrawal from a device."""
+        return self.withdrawals(**self._named(rollout, target), detail=rollout.why[:500])
+
+    def _named(self, rollout: Rollout, target: Target) -> dict[str, Any]:
+        names = {"federation": rollout.federation, "rollout": rollout.id, "version": rollout.version}
+        return {**names, "device": target.device}
 
 
 Step = tuple[Rollout, list[Command]]

@@ -175,7 +175,7 @@ user {sparkplug}
 topic write spBv1.0/+/+/{federation}/#
 topic read spBv1.0/+/NCMD/{federation}
 
-user {scada}
+user {scada_host}
 topic read spBv1.0/#
 topic write spBv1.0/+/NCMD/+
 topic write spBv1.0/STATE/+
@@ -206,9 +206,7 @@ def mosquitto_files(settings: AuthoritySettings, folder: Path) -> dict[str, str]
     conf = _CONF.format(
         folder=folder, port=settings.port, enrolment_port=settings.enrolment_port, mount_point=enrol
     )
-    names = {"server": SERVER, "service": SERVICE, "rollout": ROLLOUT, "home": HOME, "sparkplug": SPARKPLUG}
-    names |= {"home_assistant": HOME_ASSISTANT, "scada": SCADA, "lease": LEASE, "standby": STANDBY}
-    names |= {"fleet": FLEET, "operator": OPERATOR, "updates": UPDATES}
+    names = {role.replace("-", "_"): name for role, name in SERVICE_IDENTITIES.items()}
     names |= {"federation": settings.federation, "node": identifier(settings.federation)}
     acl = _ACL.format(**names, root=f"{ROOT}/{settings.federation}", enrol=enrol)
     return {CONF: conf, ACL: acl}

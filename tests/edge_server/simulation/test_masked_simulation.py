@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edge_server.simulation import simulator
 from tests.edge_server.simulation.small import history, run
 from tests.groups import read_groups
 

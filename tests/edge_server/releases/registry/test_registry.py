@@ -196,7 +196,7 @@ def test_a_file_that_does_not_match_its_signature_is_not_entered(registry, tmp_p
 
 
 def test_an_unfinished_run_or_a_run_without_models_is_not_entered(registry, tmp_path) -> None:
-    with pytest.raises(ConfigError, match="is not a folder of a run that is over"):
+    with pytest.raises(ConfigError, match="the folder of a run that has ended"):
         enter_run(registry, tmp_path)
     run = run_folder(tmp_path / "home-1")
     (run / "onnx" / "tier-1.onnx").unlink()
