@@ -393,11 +393,7 @@ MACHINES = {
         foreign=(remote.Collected(f"{9:016x}", "{}"),),
         core=lambda state: replace(state, limits=remote.Limits()),
     ),
-    "eligibility": Machine(
-        _eligibility_step,
-        _eligibility,
-        core=lambda state: state.verdict,
-    ),
+    "eligibility": Machine(_eligibility_step, _eligibility, core=lambda state: state.verdict),
     "blob": Machine(_blob_step, _blob, chunk_transfer.tick, foreign=(STRAY,)),
     "rounds": Machine(
         rounds.step,

@@ -144,11 +144,7 @@ def figures(options: Options) -> list[Figure]:
 
 
 def measured(
-    folder: Path | None,
-    cases: dict[str, Case],
-    counts: Sequence[int] | None = None,
-    *,
-    small: bool = False,
+    folder: Path | None, cases: dict[str, Case], counts: Sequence[int] | None = None, *, small: bool = False
 ) -> dict[str, tuple[Taken, Taken]]:
     """Measure each case with few and with many clients, two processes at a time, the longest cases first."""
     with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=folder) as place:

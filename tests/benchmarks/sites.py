@@ -159,13 +159,7 @@ def _config(count: int, words: tuple[str, ...], *, gateway: bool) -> Config:
 
 
 def _run(
-    config: Config,
-    address: BrokerAddress,
-    far: BrokerAddress,
-    link: SlowLink,
-    folder: Path,
-    *,
-    gateway: bool,
+    config: Config, address: BrokerAddress, far: BrokerAddress, link: SlowLink, folder: Path, *, gateway: bool
 ) -> Taken:
     watcher, run = AtRounds(link), RunFolder.create(folder / "run", config)
     server = Server(address, assemble(config, "run-1", run), watcher)

@@ -74,8 +74,7 @@ class TakeoverRun:
     def _ready(self, standby: ServerProcess) -> None:
         """Wait until the standby may take over, or the run is over."""
         self._await(
-            lambda: "ready to take over" in standby.said or self._servers.over,
-            f"no standby: {standby.log}",
+            lambda: "ready to take over" in standby.said or self._servers.over, f"no standby: {standby.log}"
         )
 
     def _fail(self, kind: str) -> None:

@@ -320,8 +320,7 @@ TARGETS: Mapping[str, Target] = {
         ),
     ),
     "topic": Target(
-        _topic,
-        (str(DeviceTopic("home", "pi", Channel.UP)).encode(), str(StateTopic("home")).encode()),
+        _topic, (str(DeviceTopic("home", "pi", Channel.UP)).encode(), str(StateTopic("home")).encode())
     ),
     "mqtt-5": Target(lambda data: _packet(data, V5), tuple(encode(packet, V5) for packet in _PACKETS)),
     "mqtt-3.1.1": Target(

@@ -48,10 +48,7 @@ class Bench:
         manifest_signer: ManifestSigner | None = None,
         names: Sequence[str] = NAMES,
     ) -> None:
-        config = load_config(
-            recipe,
-            [*WORDS, *words],
-        )
+        config = load_config(recipe, [*WORDS, *words])
         self.folder = RunFolder.create(folder / "run", config)
         self.coordinator = assemble(config, "run-1", self.folder, signer=manifest_signer)
         train, held_out = holdout(load_source("digits").subset(range(30)), seed=0)
@@ -66,13 +63,7 @@ class Bench:
             for name in names
         }
         self.devices = tuple(
-            Device(
-                name,
-                1,
-                CapabilityProfile(tier=tier),
-                CARD,
-                can=ALL,
-            )
+            Device(name, 1, CapabilityProfile(tier=tier), CARD, can=ALL)
             for tier, name in enumerate(names, start=1)
         )
         self._waiting: Counter[str] = Counter()

@@ -103,9 +103,7 @@ def test_wrong_arguments_are_named_with_a_remedy(
     assert "Traceback" not in output
 
 
-def test_a_process_with_wrong_arguments_ends_with_code_2(
-    command: Command,
-) -> None:
+def test_a_process_with_wrong_arguments_ends_with_code_2(command: Command) -> None:
     for program in ("edge-server", "edge-client"):
         output, _ = (process := command(program, "rnu")).communicate(timeout=DEADLINE_S)
         assert process.returncode == 2

@@ -44,11 +44,7 @@ CHANGES = {"strategy.downlink": '["delta", "int8", "zstd"]'}
 """Devices receive the change since their model; a lost change is replaced by a full model."""
 DAMAGES = pytest.mark.parametrize(
     ("settings", "damage"),
-    [
-        pytest.param({}, flip, id="flip"),
-        slow(CHANGES, cut, id="cut"),
-        slow({}, Path.unlink, id="unlink"),
-    ],
+    [pytest.param({}, flip, id="flip"), slow(CHANGES, cut, id="cut"), slow({}, Path.unlink, id="unlink")],
 )
 
 

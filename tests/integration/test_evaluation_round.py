@@ -43,13 +43,7 @@ def test_an_evaluation_changes_no_model_and_returns_no_parameters(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["federation.trains=true"],
-        ["federation.by-class=false"],
-        ["model.task=regression"],
-    ],
-    ids=str,
+    "words", [["federation.trains=true"], ["federation.by-class=false"], ["model.task=regression"]], ids=str
 )
 def test_devices_count_classes_only_if_they_measure_and_nothing_keeps_it_secret(words: list[str]) -> None:
     def asked(*words: str, recipe: str = "fedavg") -> bool:

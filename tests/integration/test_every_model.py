@@ -40,10 +40,7 @@ WHOLE = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("model", "recipe"),
-    [*PAIRS, *WHOLE],
-)
+@pytest.mark.parametrize(("model", "recipe"), [*PAIRS, *WHOLE])
 def test_a_network_is_trained_pruned_aggregated_and_delivered(
     tmp_path: Path, model: str, recipe: str
 ) -> None:

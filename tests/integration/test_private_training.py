@@ -93,9 +93,7 @@ def test_a_run_without_privacy_stores_no_privacy_state(tmp_path: Path) -> None:
     assert "privacy" not in read_recipe("fedavg")
 
 
-def test_replay_of_private_rounds_is_bit_equal_even_after_dropouts(
-    tmp_path: Path,
-) -> None:
+def test_replay_of_private_rounds_is_bit_equal_even_after_dropouts(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "dp-heterofl", "privacy.clip=0.01")
     bench.round(1)
     bench.close(2, {"strong": bench.answers(2)["strong"]})

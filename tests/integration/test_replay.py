@@ -14,15 +14,7 @@ from schemas.messages import Update
 from tests.groups import encode_groups, read_groups
 from tests.integration.bench import Bench
 
-REPLAYED = [
-    "adafl",
-    "attending",
-    "fedmp",
-    "fedrad-aggregation",
-    "igfl-s-global",
-    "krum",
-    "scaffold",
-]
+REPLAYED = ["adafl", "attending", "fedmp", "fedrad-aggregation", "igfl-s-global", "krum", "scaffold"]
 
 
 @pytest.mark.parametrize("recipe", REPLAYED)

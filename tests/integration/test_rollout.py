@@ -169,9 +169,7 @@ def canary_of(version: str) -> str:
     return groups_of(dict.fromkeys(DEVICES, 1), version, canary=1, groups=1)[0][0]
 
 
-def test_a_model_that_crashes_in_use_reaches_only_the_canary_and_is_rolled_back(
-    field: Field,
-) -> None:
+def test_a_model_that_crashes_in_use_reaches_only_the_canary_and_is_rolled_back(field: Field) -> None:
     canary = canary_of("v1")
     with (
         running(served := ServedModelProcess(field, canary)),

@@ -13,10 +13,7 @@ from tests.integration.device_threads import devices
 
 
 def test_a_round_that_cannot_be_aggregated_ends_the_run_as_failed(
-    serve: Callable[[Config], Run],
-    address: BrokerAddress,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    serve: Callable[[Config], Run], address: BrokerAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> None:
         raise FloatingPointError("the sum of weights is zero")

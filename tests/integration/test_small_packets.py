@@ -46,10 +46,7 @@ def embedded(folder: Path, packet_bytes: str) -> Iterator[BrokerAddress]:
 def test_a_run_finishes_on_a_broker_with_small_packets(tmp_path: Path, broker, line, chunk_bytes) -> None:
     words = {"clients.num-clients": 2, "strategy.uplink": [], "strategy.downlink": []}
     config = demo_config(rounds=1, **words)
-    with (
-        broker(tmp_path, line) as address,
-        devices(config, address, tmp_path / "devices") as ends,
-    ):
+    with broker(tmp_path, line) as address, devices(config, address, tmp_path / "devices") as ends:
         run = Run(config, address, tmp_path / "run")
         summary = run.finished()
         assert {end.result(timeout=30) for end in ends} == {"finished"}

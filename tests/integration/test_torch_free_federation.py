@@ -107,11 +107,7 @@ def limited(stack: ExitStack) -> LimitedGroup | NoGroup:
 
 @contextmanager
 def torch_free_device(
-    config: Config,
-    address: BrokerAddress,
-    state: Path,
-    programs: Path,
-    group: LimitedGroup | NoGroup,
+    config: Config, address: BrokerAddress, state: Path, programs: Path, group: LimitedGroup | NoGroup
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A device of the environment that stays after the run, so that its peak can be read."""
     folder = state / device_name(0)

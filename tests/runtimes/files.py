@@ -32,10 +32,7 @@ DATA = {
     "autoencoder": ROOM,
 }
 """The data of networks; of all others it is `COLOURS`."""
-STATISTICS = {
-    DIGITS: ((0.1307,), (0.3081,)),
-    COLOURS: ((0.491, 0.482, 0.447), (0.247, 0.243, 0.262)),
-}
+STATISTICS = {DIGITS: ((0.1307,), (0.3081,)), COLOURS: ((0.491, 0.482, 0.447), (0.247, 0.243, 0.262))}
 """Mean and standard deviation of pixels from 0 to 1."""
 
 
@@ -120,9 +117,7 @@ def _read_room(path: Path, *, rows: bool) -> LabelledData:
     values = np.array([line[2:] for line in lines], np.float32)
     readings, occupied = values[:, :5], values[:, 5].astype(np.int64)
     about = Preprocessing(
-        scale=1.0,
-        mean=tuple(map(float, readings.mean(0))),
-        std=tuple(map(float, readings.std(0))),
+        scale=1.0, mean=tuple(map(float, readings.mean(0))), std=tuple(map(float, readings.std(0)))
     )
     if rows:
         return make_labelled_data(readings, occupied, preprocessing=about)

@@ -89,10 +89,7 @@ def test_seed_68() -> None:
 
 def test_seed_319() -> None:
     # stuck: the birth of a gateway that was gone for a moment got lost, and with it its devices
-    faults = [
-        Fault(kind="cut", at=0.3, target="s0/far"),
-        Fault(kind="loss", at=0.6, lasts=8.5, size=0.9),
-    ]
+    faults = [Fault(kind="cut", at=0.3, target="s0/far"), Fault(kind="loss", at=0.6, lasts=8.5, size=0.9)]
     scenario = Scenario(seed=319, devices=1, rounds=1, small_chunks=False, impatient=True, sites=("s0", "s0"))
     assert play(scenario, faults).violation is None
 

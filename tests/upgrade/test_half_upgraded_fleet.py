@@ -19,10 +19,7 @@ from tests.upgrade.version_before import TODAY, install_before, why_not
 from tests.wheel import ROOT
 
 MISSING = why_not()
-pytestmark = [
-    pytest.mark.skipif(bool(MISSING), reason=MISSING),
-    pytest.mark.timeout(600),
-]
+pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.timeout(600)]
 WORDS = ("num-clients=4", "local-epochs=1", "deadline-s=60", "rejoin-s=60", "federation.name=test")
 Program = tuple[str, ...]
 """How a module of one version is run."""
@@ -86,14 +83,7 @@ def serve(
     version: Program, address: BrokerAddress, out: Path, *words: str, file: Path = DEMO
 ) -> subprocess.Popen[str]:
     """A server of some version."""
-    command = [
-        *version,
-        "edge_server.cli.main",
-        "run",
-        str(file),
-        *WORDS,
-        *words,
-    ]
+    command = [*version, "edge_server.cli.main", "run", str(file), *WORDS, *words]
     return subprocess.Popen(
         [*command, "--broker", str(address), "--out", str(out), "--format", "json"],
         stdout=subprocess.PIPE,

@@ -50,11 +50,7 @@ def register(verbs: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     from edge_client.transport.broker_link import TlsFiles, parse_address
-    from edge_server.coordinator.gateway.gateway import (
-        GatewayStopped,
-        SiteGateway,
-        check_brokers,
-    )
+    from edge_server.coordinator.gateway.gateway import GatewayStopped, SiteGateway, check_brokers
     from edge_server.coordinator.launch import broker_address, stopped_by_signals
     from edge_server.coordinator.run_start import lock_folder
     from schemas.base import check_names

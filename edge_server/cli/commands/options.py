@@ -25,13 +25,7 @@ def overrides_of(args: argparse.Namespace) -> list[str]:
     return [*args.overrides, *([f"federation.seed={args.seed}"] if args.seed is not None else [])]
 
 
-WATCHING = (
-    *DASHBOARD,
-    METRICS,
-    METRICS_DEVICES,
-    WRITE,
-    *log_options("warning, error on a terminal"),
-)
+WATCHING = (*DASHBOARD, METRICS, METRICS_DEVICES, WRITE, *log_options("warning, error on a terminal"))
 """The options for what shows a run."""
 RUN_OPTIONS = (
     Option("--out", Path, "run folder (default: runs/NAME-TIME)", metavar="DIR"),

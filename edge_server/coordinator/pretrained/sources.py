@@ -223,15 +223,7 @@ def _read_from_package(text: str, shape: tuple[int, ...]) -> files.WeightFile:
 
 FILES: Mapping[str, SourceKind] = {
     "safetensors": _file_kind("weights.safetensors", files.read_safetensors, ".safetensors"),
-    "torch": _file_kind(
-        "weights.pth",
-        files.read_torch,
-        ".pt",
-        ".pth",
-        ".bin",
-        ".ckpt",
-        ".tar",
-    ),
+    "torch": _file_kind("weights.pth", files.read_torch, ".pt", ".pth", ".bin", ".ckpt", ".tar"),
     "onnx": _file_kind("network.onnx", files.read_onnx, ".onnx"),
 }
 SOURCES: Mapping[str, SourceKind] = {
@@ -244,16 +236,10 @@ SOURCES: Mapping[str, SourceKind] = {
     ),
     **FILES,
     "torchvision": SourceKind(
-        "torchvision:resnet18",
-        lambda text: text.startswith("torchvision:"),
-        inputs_of,
-        read_torchvision,
+        "torchvision:resnet18", lambda text: text.startswith("torchvision:"), inputs_of, read_torchvision
     ),
     "timm": SourceKind(
-        "timm:mobilenetv3_small_100",
-        lambda text: text.startswith("timm:"),
-        inputs_of,
-        read_timm,
+        "timm:mobilenetv3_small_100", lambda text: text.startswith("timm:"), inputs_of, read_timm
     ),
 }
 

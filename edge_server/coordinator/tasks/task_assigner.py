@@ -152,13 +152,7 @@ class TaskAssigner:
         chunk_bytes = lasting[increments.MAP].chunk_bytes
         frames, frozen = self._publish(command.deliver, specs.values(), state, chunk_bytes, tiers)
         named = increments.name_blobs(
-            specs,
-            frames,
-            frozen=frozen,
-            lasting=lasting,
-            shared=shared,
-            new_map=self._new_map,
-            graphs=graphs,
+            specs, frames, frozen=frozen, lasting=lasting, shared=shared, new_map=self._new_map, graphs=graphs
         )
         self._new_map = self._new_map and not shared
         return named

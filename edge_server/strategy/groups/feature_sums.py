@@ -305,12 +305,7 @@ class ClassMeansHead(HeadRule):
     gram: ClassVar[bool] = False
 
     def __init__(
-        self,
-        *,
-        covariances: bool = False,
-        keep: bool = True,
-        earlier: bool = True,
-        clip: float | None = None,
+        self, *, covariances: bool = False, keep: bool = True, earlier: bool = True, clip: float | None = None
     ) -> None:
         super().__init__(keep=keep, earlier=earlier, clip=clip)
         self._covariances = covariances

@@ -115,11 +115,7 @@ def find_trained_parts(
 
 
 def _names_of(
-    items: Sequence[str],
-    channel_map: ChannelMap,
-    head: Callable[[], str],
-    rank: int,
-    tied: Collection[str],
+    items: Sequence[str], channel_map: ChannelMap, head: Callable[[], str], rank: int, tied: Collection[str]
 ) -> tuple[Names | None, Adapters | None]:
     if ALL in items:
         return None, None

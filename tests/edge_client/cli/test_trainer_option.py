@@ -52,10 +52,7 @@ def test_a_torch_with_cuda_states_what_it_takes_from_the_first_start_on(
 
 @pytest.mark.parametrize(
     ("words", "reason"),
-    [
-        ({"trainer": "onnx"}, "for onnxruntime there is --providers"),
-        ({"flower": "app:app"}, "a Flower app"),
-    ],
+    [({"trainer": "onnx"}, "for onnxruntime there is --providers"), ({"flower": "app:app"}, "a Flower app")],
 )
 def test_a_device_is_asked_for_in_vain_where_torchs_own_training_is_not_used(
     words: dict[str, str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -88,12 +88,7 @@ def test_a_missing_server_is_warned_of_early_and_then_rarely() -> None:
     done = commands_by_second(3000, server_contact.on_connected(0.0))
     assert [
         (at, command.seconds) for at, command in done if isinstance(command, server_contact.WarnNoAnswer)
-    ] == [
-        (10, 10.0),
-        (60, 60.0),
-        (360, 360.0),
-        (2160, 2160.0),
-    ]
+    ] == [(10, 10.0), (60, 60.0), (360, 360.0), (2160, 2160.0)]
     assert [at for at, command in done if isinstance(command, server_contact.Ask)] == list(range(3, 3000, 10))
 
 

@@ -13,9 +13,7 @@ from schemas.tensors.arrays import Arrays, Groups
 
 MAX_RESULTS = 300
 """Number of results in memory: 70 MB with the tests' network."""
-DECISIVE = {
-    *("model", "preprocessing", "spec", "training", "trained", "adapters", "own_model", "by_class"),
-}
+DECISIVE = {*("model", "preprocessing", "spec", "training", "trained", "adapters", "own_model", "by_class")}
 """Fields of a task on which its result depends."""
 
 _results: OrderedDict[bytes, Trained] = OrderedDict()

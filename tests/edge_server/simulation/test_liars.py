@@ -218,8 +218,7 @@ WEIGHING = ('strategy.weighting="fedrad"', 'strategy.transforms=["normalise-step
 
 
 @pytest.mark.parametrize(
-    ("figure", "worst"),
-    [case if case in FAVOURABLE else slow(*case) for case in extremes()],
+    ("figure", "worst"), [case if case in FAVOURABLE else slow(*case) for case in extremes()]
 )
 def test_no_single_extreme_metric_ruins_a_run_that_uses_it(figure, worst, runs):
     words = LEARNING if figure in ("train_loss", "seconds") else WEIGHING

@@ -10,16 +10,7 @@ from typing import Any
 import numpy as np
 
 from tests.file_matrix.rows import Rows, Truth, refused
-from tests.file_matrix.writers.sensors import (
-    CO2,
-    COLUMNS,
-    INPUTS,
-    ROWS,
-    SENSORS,
-    STATE,
-    TEMPERATURE,
-    TIMES,
-)
+from tests.file_matrix.writers.sensors import CO2, COLUMNS, INPUTS, ROWS, SENSORS, STATE, TEMPERATURE, TIMES
 
 DOCUMENTS = Rows()
 LINES = "jsonl:FOLDER/log.jsonl?label=state"

@@ -180,11 +180,7 @@ PLUG_TIME = f"{LABEL}&time=Date/time UTC"
 _export("history of a plug", "Shelly", *PLUG, PLUG_TIME, ENERGY, intended=STATED)
 _export("history of a plug, stated", "Shelly", *PLUG, f"{PLUG_TIME}&time-format=%d/%m/%Y %H:%M", ENERGY)
 _export(
-    "lines of a serial port, no names",
-    "Arduino",
-    "",
-    "{t},{c},{s}",
-    intended=refused("no column 'state'"),
+    "lines of a serial port, no names", "Arduino", "", "{t},{c},{s}", intended=refused("no column 'state'")
 )
 _export("two columns of one name", "a logger", "x,x,state", "{t},{c},{s}", intended=refused("rename one"))
 

@@ -28,12 +28,7 @@ _text("CSV, half a number in the last line", WHOLE[: WHOLE.rindex(b"\n", 0, -1) 
 _text("CSV, the last line lacks its end", WHOLE[:-1], WITHOUT_LAST)
 _text("CSV, zero bytes at the end", WHOLE + bytes(512), SENSORS)
 _text("CSV, half a line and zero bytes", WHOLE[:-3] + bytes(100), WITHOUT_LAST)
-_text(
-    "CSV, only a header yet",
-    WHOLE[: WHOLE.index(b"\n") + 1],
-    SENSORS,
-    intended=refused("has no rows"),
-)
+_text("CSV, only a header yet", WHOLE[: WHOLE.index(b"\n") + 1], SENSORS, intended=refused("has no rows"))
 _text("CSV, empty", b"", SENSORS, intended=refused("has no rows"))
 _text(
     "JSON lines, half an object",

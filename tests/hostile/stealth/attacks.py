@@ -133,8 +133,7 @@ def little_is_enough(view: View) -> Sent:
     count = len(view.others) + 1
     z = NormalDist().inv_cdf(max(MIN_QUANTILE, (count - count // 2 - 1) / (count - 1)))
     return _with_model(
-        view.own,
-        {name: values.mean(axis=0) - z * values.std(axis=0) for name, values in _stacked(view)},
+        view.own, {name: values.mean(axis=0) - z * values.std(axis=0) for name, values in _stacked(view)}
     )
 
 

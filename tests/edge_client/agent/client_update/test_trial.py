@@ -189,9 +189,7 @@ def test_a_power_cut_after_the_switch_and_before_it_was_saved_goes_on_in_the_new
 def test_the_former_version_reports_why_the_launcher_has_gone_back() -> None:
     device = Device()
     device.switch()
-    assert device.restart(runs_it=False, back=(UpdateCause.CRASHES, "3 starts")) == [
-        offers.CleanUp(),
-    ]
+    assert device.restart(runs_it=False, back=(UpdateCause.CRASHES, "3 starts")) == [offers.CleanUp()]
     report = device.reports[-1]
     assert (report.stage, report.cause, report.detail, report.running) == (
         "rolled-back",

@@ -72,13 +72,7 @@ def test_a_model_may_be_slower_only_up_to_the_limit(
 
 
 def test_without_a_previous_model_there_is_no_objection() -> None:
-    assert (
-        judge_comparison(
-            Comparison(candidate=measured(0.1, examples=9, latency_ms=99.0)),
-            TERMS,
-        )
-        is None
-    )
+    assert judge_comparison(Comparison(candidate=measured(0.1, examples=9, latency_ms=99.0)), TERMS) is None
 
 
 @pytest.mark.parametrize(

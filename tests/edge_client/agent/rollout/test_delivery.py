@@ -237,11 +237,7 @@ def test_a_bad_model_does_not_replace_a_good_one_but_a_good_one_replaces_a_bad_o
         sent = put_delivered_in_use(here, ServedModel(version=name, digest=digest_of(models[name])), TERMS)
         assert serves(here) == models[serving]
     # Both models are compared on all hundred held-out examples of this device.
-    assert (sent.verdict.served, sent.verdict.earlier, sent.verdict.examples) == (
-        False,
-        "good",
-        100,
-    )
+    assert (sent.verdict.served, sent.verdict.earlier, sent.verdict.examples) == (False, "good", 100)
     assert sent.verdict.earlier_accuracy > 0.7 > sent.verdict.accuracy
     back = replace(here, models=here.models.parent / "other" / "models")
     for name in ("bad", "good"):

@@ -28,10 +28,7 @@ def let_the_device_go(how: str) -> None:
 
 @pytest.mark.parametrize(
     ("how", "reason"),
-    [
-        ("fails", "RuntimeError: the device is gone"),
-        (stand_in.HANGS, "TimeoutError: no answer within 0.2 s"),
-    ],
+    [("fails", "RuntimeError: the device is gone"), (stand_in.HANGS, "TimeoutError: no answer within 0.2 s")],
 )
 def test_a_provider_that_fails_later_loses_no_request(
     model: Path,

@@ -9,13 +9,7 @@ from edge_client.agent.eligibility.verdict import conditions, judge
 from edge_client.system.hardware.memory import bounded_groups, memory, storage
 from edge_client.system.hardware.network import Connection, connection
 from edge_client.system.hardware.power import Power, Zone, hottest, power, zones
-from edge_client.system.hardware.processor import (
-    Pressure,
-    pressure,
-    processor,
-    read_load,
-    saturates_bytes,
-)
+from edge_client.system.hardware.processor import Pressure, pressure, processor, read_load, saturates_bytes
 from edge_client.system.hardware.profile import accelerator, look, throttle_flags
 from schemas.values import Eligibility
 from tests.edge_client.system.hardware.trees import GROUP, PI, tree
@@ -253,9 +247,7 @@ def test_a_jetson_has_an_accelerator(tmp_path: Path) -> None:
     assert accelerator(tree(tmp_path, {"dev/nvhost-gpu": ""})) == "cuda"
 
 
-def test_a_jetsons_graphics_processor_counts_for_heat_and_its_currents_for_throttling(
-    tmp_path: Path,
-) -> None:
+def test_a_jetsons_graphics_processor_counts_for_heat_and_its_currents_for_throttling(tmp_path: Path) -> None:
     thermal, hwmon = "sys/class/thermal/thermal_zone", "sys/class/hwmon/hwmon2/oc"
     jetson = {
         f"{thermal}0/type": "cpu-thermal\n",

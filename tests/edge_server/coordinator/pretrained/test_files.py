@@ -313,16 +313,8 @@ BAD: dict[str, tuple[str, Callable[[Weights, Path], object], str]] = {
         lambda w, path: torch.save({**w, "1.weight": torch.zeros(1).expand(10**7, 10**7)}, path),
         r"'1.weight': \(10000000, 10000000\) in the file, \(10, 16\) here",
     ),
-    "large": (
-        "w.safetensors",
-        lambda _, path: sparse(path),
-        r"has 5.0 GB, and weights have at most 4",
-    ),
-    "large, torch": (
-        "w.pth",
-        lambda _, path: sparse(path),
-        r"has 5.0 GB, and weights have at most 4",
-    ),
+    "large": ("w.safetensors", lambda _, path: sparse(path), r"has 5.0 GB, and weights have at most 4"),
+    "large, torch": ("w.pth", lambda _, path: sparse(path), r"has 5.0 GB, and weights have at most 4"),
     "no weights": ("w.pth", lambda _, path: torch.save({"epoch": 3}, path), r"holds no state dict: save"),
     "several": (
         "w.pth",

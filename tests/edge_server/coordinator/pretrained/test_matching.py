@@ -6,12 +6,7 @@ import pytest
 from edge_client.data.classes import numbers
 from edge_server.coordinator.pretrained.model import Outputs, find_names, match_arrays
 
-NETWORK = {
-    "conv.weight": (4, 3, 3, 3),
-    "norm.running_mean": (4,),
-    "head.weight": (3, 4),
-    "head.bias": (3,),
-}
+NETWORK = {"conv.weight": (4, 3, 3, 3), "norm.running_mean": (4,), "head.weight": (3, 4), "head.bias": (3,)}
 
 
 def kinds(shapes: dict[str, tuple[int, ...]], dtype: str = "float32") -> dict:

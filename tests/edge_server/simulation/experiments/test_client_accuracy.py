@@ -9,12 +9,7 @@ import pytest
 
 from edge_client.data.dataset import make_labelled_data
 from edge_server.config.load import load_config
-from edge_server.simulation.experiments.league_scores import (
-    FILE,
-    class_accuracies,
-    client_accuracies,
-    of_mix,
-)
+from edge_server.simulation.experiments.league_scores import FILE, class_accuracies, client_accuracies, of_mix
 from edge_server.simulation.simulator import simulate
 from tests.edge_server.simulation.experiments.made_up import Quiet
 

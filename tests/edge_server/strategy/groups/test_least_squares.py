@@ -66,10 +66,7 @@ def test_sums_of_parts_add_up_and_are_taken_out_again() -> None:
 
 def test_the_first_features_are_the_leading_block() -> None:
     features, targets = drawn()
-    part, alone = (
-        sums_of(features, targets).of_features(np.arange(5)),
-        sums_of(features[:, :5], targets),
-    )
+    part, alone = (sums_of(features, targets).of_features(np.arange(5)), sums_of(features[:, :5], targets))
     assert part.gram == pytest.approx(alone.gram)
     assert part.targets == pytest.approx(alone.targets)
 

@@ -20,10 +20,7 @@ class Timed(FedAvg):
 
     def __init__(self, marks: Path, nodes: int) -> None:
         super().__init__(
-            fraction_train=1.0,
-            fraction_evaluate=0.0,
-            min_train_nodes=nodes,
-            min_available_nodes=nodes,
+            fraction_train=1.0, fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes
         )
         self._marks = marks
 
@@ -60,8 +57,6 @@ def main(grid: Grid, context: Context) -> None:
     strategy = Timed(Path(str(config["marks"])), int(config["nodes"]))
     strategy.mark(f"parameters {sum(p.numel() for p in net.parameters())}", 0)
     strategy.start(
-        grid=grid,
-        initial_arrays=ArrayRecord(net.state_dict()),
-        num_rounds=int(config["num-server-rounds"]),
+        grid=grid, initial_arrays=ArrayRecord(net.state_dict()), num_rounds=int(config["num-server-rounds"])
     )
     strategy.mark("ended", int(config["num-server-rounds"]))
