@@ -5,6 +5,7 @@ A device of the weakest and one of the strongest tier train on a few examples wi
 round starts from the ranked channels, downlink groups and private state that the first one left.
 """
 
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -42,6 +43,7 @@ from schemas.errors import ConfigError
 
 ROUNDS = 2
 EXAMPLES = 16  # Largest number of examples in a step
+NUMBERS = 2**20  # Most numbers in the inputs of a step of more than two examples: 3 pictures of 320x320
 LEARNING_RATE = 1e-4  # Largest learning rate, so that a step on a few examples does not diverge
 
 
@@ -160,7 +162,8 @@ def _as_rehearsed(config: Config, spec: values.ModelSpec) -> Config:
 
 def _handful(config: Config, spec: values.ModelSpec, data: LabelledData | None) -> LabelledData:
     rng = np.random.default_rng(0)
-    count = max(2, min(EXAMPLES, config.training.batch_size))
+    large = NUMBERS // math.prod(spec.input_shape)
+    count = max(2, min(EXAMPLES, config.training.batch_size, large))
     if data is not None:
         return data.subset(rng.permutation(len(data))[:count])
     images = rng.integers(0, 256, (count, *spec.input_shape)).astype(np.uint8)

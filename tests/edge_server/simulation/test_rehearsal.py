@@ -21,6 +21,7 @@ from edge_server.strategy.pruning.pruners import Attention, Cut
 from schemas.errors import ConfigError
 from schemas.strategy import PersonalPruning
 from schemas.submodel import SubModelSpec
+from schemas.values import ModelSpec
 from tests.edge_server.own_networks import NAME
 from tests.other_networks import NAME as OTHERS
 
@@ -134,6 +135,13 @@ def test_without_data_the_stated_shape_is_rehearsed_on_noise() -> None:
     # (6 + 1) * 10 + (10 + 1) * 4 parameters; pruned by 70% to 3 of 10 channels: (6 + 1) * 3 + (3 + 1) * 4.
     assert found is not None
     assert (found.parameters[5], found.parameters[1]) == (114, 37)
+
+
+@pytest.mark.parametrize(("side", "count"), [(32, 16), (147, 16), (320, 3), (2000, 2)])
+def test_few_pictures_are_rehearsed_where_they_are_large(side: int, count: int) -> None:
+    config = load_config("attending", ["batch-size=64"])
+    spec = ModelSpec(name="cnn", input_shape=(3, side, side), num_classes=2)
+    assert len(rehearsal._handful(config, spec, None)) == count
 
 
 def test_noise_becomes_inputs_as_the_file_states_it() -> None:
