@@ -35,7 +35,7 @@ def spatial_groups(channels: int) -> int:
 class AttentionModule(nn.Module):
     """Weighs a feature map by spatial and channel attention: X * A_S * A.
 
-    `forward` takes [B, C, ...positions] or [B, C] (a map of one position); `attention` is the last A [B, C].
+    `forward` takes [B, C, ...positions] or [B, C] (a map of one position).
     """
 
     def __init__(self, channels: int) -> None:
@@ -43,13 +43,25 @@ class AttentionModule(nn.Module):
         self.groups = spatial_groups(channels)
         self.average_norm = nn.GroupNorm(1, channels)
         self.maximum_norm = nn.GroupNorm(1, channels)
-        self.attention: Tensor | None = None
+        self._seen: list[Tensor] = []
+
+    @property
+    def attention(self) -> Tensor | None:
+        """The last batch's A [B, C]: the mean over all places where a network uses the layer."""
+        return sum(self._seen[1:], self._seen[0]) / len(self._seen) if self._seen else None
+
+    def take(self) -> Tensor | None:
+        """`attention`, which is then forgotten."""
+        last, self._seen = self.attention, []
+        return last
 
     def forward(self, x: Tensor) -> Tensor:
         maps = x.reshape(*x.shape[:2], -1)
         weighed = maps * self.spatial_attention(maps)
         attention = self._channel(weighed)
-        self.attention = attention.detach()
+        # Passes that nobody takes, such as a trial, have another number of examples.
+        same = [each for each in self._seen if len(each) == len(attention)]
+        self._seen = [*same, attention.detach()]
         return (weighed * attention.unsqueeze(-1)).reshape(x.shape)
 
     def spatial_attention(self, x: Tensor) -> Tensor:
@@ -97,12 +109,8 @@ class Attached:
 
     def take_last(self) -> dict[str, Tensor]:
         """The attention [B, C] of the last forward batch, which is then forgotten."""
-        last = {}
-        for name, module in self.by_layer.items():
-            attention, module.attention = module.attention, None
-            if attention is not None:
-                last[name] = attention
-        return last
+        taken = {name: module.take() for name, module in self.by_layer.items()}
+        return {name: attention for name, attention in taken.items() if attention is not None}
 
     def set_totals(self, totals: Mapping[str, Tensor], examples: int) -> None:
         """Take sums over so many examples for those of all observed batches."""

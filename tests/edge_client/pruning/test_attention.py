@@ -104,6 +104,25 @@ def test_attention_learns_with_the_network():
         assert all(parameter.grad is not None for parameter in attached.parameters())
 
 
+def test_the_score_of_a_layer_that_is_used_twice_is_the_mean_of_both():
+    """As a head is on each level of a detector; a trial with fewer examples does not count."""
+    layer, small, large = nn.Conv2d(1, 4, 3), torch.rand(2, 1, 4, 4), torch.rand(2, 1, 8, 8)
+    module = nn.ModuleDict({"layer": layer})
+    seen = []
+    with attach(module, ["layer"]) as attached:
+        for maps in (small, large):
+            layer(maps)
+            seen.append(attached.take_last()["layer"])
+        layer(small[:1])
+        layer(small)
+        layer(large)
+        attached.observe()
+        scores = attached.scores()["layer"]
+        assert attached.take_last() == {}
+    np.testing.assert_allclose(scores, ((seen[0] + seen[1]) / 2).mean(0), rtol=1e-6)
+    assert not torch.allclose(seen[0], seen[1])
+
+
 def test_scores_count_each_example_once():
     module = two_nn()
     small, large = torch.rand(1, 1, 8, 8), torch.rand(3, 1, 8, 8)

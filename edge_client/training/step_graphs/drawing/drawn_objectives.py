@@ -72,11 +72,8 @@ class DrawnAttention(DrawnObjective):
         return {names.ATTENTION + layer: module for layer, module in self._attached.by_layer.items()}
 
     def observations(self) -> Mapping[str, Tensor]:
-        return {
-            names.ATTENTION + layer: module.attention.double().sum(0)
-            for layer, module in self._attached.by_layer.items()
-            if module.attention is not None
-        }
+        taken = self._attached.take_last()
+        return {names.ATTENTION + layer: attention.double().sum(0) for layer, attention in taken.items()}
 
 
 class DrawnEnergy(DrawnObjective):
