@@ -1,8 +1,9 @@
 """Every shipped network by name, with its factory and prunable channels; imports no torch."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 
 from edge_client.system.plugins import Registry
 from schemas.errors import ConfigError, nearest
@@ -206,6 +207,13 @@ def is_detector(name: str) -> bool:
 def trunk_of(name: str) -> str:
     """The network whose features a detector takes; any other network itself."""
     return name.removeprefix(DETECTOR)
+
+
+def added_to_trunk(names: Collection[str]) -> frozenset[str]:
+    """Those of a network's arrays that are a detector's neck and head; none of any other network."""
+    if not any(name.startswith(TRUNK) for name in names):
+        return frozenset()
+    return frozenset(name for name in names if any(fnmatchcase(name, part) for part in ADDED))
 
 
 def _with_detector(trunk: ModelEntry) -> ModelEntry:

@@ -13,6 +13,7 @@ from itertools import accumulate, chain
 from typing import TypeVar
 
 from edge_client.compression.low_rank import factor_size, is_matrix
+from edge_client.models.registry import added_to_trunk
 from edge_server.strategy.aggregation.updates import is_statistic
 from edge_server.strategy.pruning.own_parts import normalisation_layers
 from schemas.errors import ConfigError, nearest
@@ -102,9 +103,10 @@ def find_trained_parts(
     A statement has "all", "head" (the output layer, whose name is `head()`), "norms" (scales and shifts of
     normalisations), "biases", "last-N" (the last N blocks and what follows them; a block is what the network
     numbers, such as `layer3.1`, or a layer if it numbers nothing), and globs of arrays, layers or blocks.
-    Statistics are trained with "all", or by a glob that names them. "lora" adapts the weights of linear
-    layers and of convolutions of one position by changes of the tier's rank, as far as no other item names
-    them; one that is `tied` to another, or has no more numbers than its factors, is trained whole.
+    Statistics are trained with "all", by a glob that names them, or along with layers that a detector adds.
+    "lora" adapts the weights of linear layers and of convolutions of one position by changes of the tier's
+    rank, as far as no other item names them; one that is `tied` to another, or has no more numbers than its
+    factors, is trained whole.
     "lora:last-4" adapts those of a part. Raises `ConfigError` for an item that matches nothing.
     """
     tiers = range(1, max(len(statements), len(ranks) if any(map(is_lora, chain(*statements))) else 1) + 1)
@@ -123,6 +125,7 @@ def _names_of(
         name for item in items if not is_lora(item) for name in _match_item(item, channel_map, head)
     )
     matrices = [name for item in items if is_lora(item) for name in _matrices(item, channel_map, head)]
+    others |= _drawn_statistics(others, channel_map)
     trained, shapes = others.union(matrices), channel_map.parameters
     adapted = tuple(
         name
@@ -139,6 +142,13 @@ def _names_of(
             remedy='name an array that is learned, "head" for instance',
         )
     return None if trained == channel_map.parameters.keys() and adapters is None else trained, adapters
+
+
+def _drawn_statistics(trained: Names, channel_map: ChannelMap) -> Names:
+    """The statistics of trained normalisations that a detector adds to its trunk, which nobody measured."""
+    drawn = added_to_trunk(channel_map.parameters)
+    layers = {name.rpartition(".")[0] for name in trained & drawn}
+    return frozenset(name for name in drawn if is_statistic(name) and name.rpartition(".")[0] in layers)
 
 
 def is_lora(item: str) -> bool:

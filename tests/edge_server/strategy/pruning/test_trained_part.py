@@ -43,6 +43,18 @@ def test_the_last_blocks_bring_what_follows_them_and_no_statistics() -> None:
     assert not any("running" in name for name in last)
 
 
+def test_normalisations_that_a_detector_adds_are_trained_with_their_statistics() -> None:
+    """They are drawn: no training before has measured them, as it has those of the trunk."""
+    detector = mapped("detector:mobilenet-v2", (3, 64, 64))
+    added = {name for name in detector.parameters if not name.startswith("trunk.")}
+    assert names("neck.*", "head.*", of=detector) == added
+    assert any("running_mean" in name for name in added)
+    last = names("trunk.*", "neck.layers.0", of=detector)
+    assert {name for name in last if "running_" in name} == {
+        f"neck.layers.0.1.running_{figure}" for figure in ("mean", "var")
+    }
+
+
 def test_a_network_that_numbers_nothing_has_its_layers_as_blocks() -> None:
     last = find_trained_parts([("last-2",)], MLP, lambda: "linear3").of(1)
     assert last == {f"linear{n}.{part}" for n in (2, 3) for part in ("weight", "bias")}
