@@ -8,15 +8,14 @@ from edge_client.agent import lazy_services, server_contact
 from edge_client.agent.announcer import Announcer, WorkTelemetry
 from edge_client.agent.eligibility.machine import GiveBack, Hold, ReportVerdict, Resume
 from edge_client.agent.eligibility.monitor import EligibilityMonitor
+from edge_client.agent.eligibility.rules import Veto, objection
 from edge_client.agent.presence import Presence
 from edge_client.agent.service import Service, Topic
 from edge_client.agent.session import events, machine
 from edge_client.agent.session.state import Session
 from edge_client.agent.session_runner import BlobWatch, DataWatch, SessionRunner
-from edge_client.agent.settings import AgentSettings
+from edge_client.agent.settings import AgentSettings, TaskContext
 from edge_client.agent.state_store import StateStore
-from edge_client.agent.task_context import TaskContext
-from edge_client.agent.veto import Veto, objection
 from edge_client.agent.worker import Housekeeping, Worker
 from edge_client.data.local import DataFeed, LocalData
 from edge_client.inference import installed_model

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.data.dataset import Inputs, Pixels
 from edge_client.data.local import LocalData
 from edge_client.inference import installed_model

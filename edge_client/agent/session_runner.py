@@ -14,9 +14,8 @@ from edge_client.agent import announcer, server_contact
 from edge_client.agent.service import Service
 from edge_client.agent.session import events, machine
 from edge_client.agent.session.secure_participation import SecureParticipation
-from edge_client.agent.settings import AgentSettings
+from edge_client.agent.settings import AgentSettings, TaskContext
 from edge_client.agent.state_store import StateStore, forget_others, keep_blob, keep_chunk
-from edge_client.agent.task_context import TaskContext
 from edge_client.agent.worker import DataChanged, Progress, Worker
 from edge_client.security.secure_aggregation.keys import ENTROPY_BYTES
 from edge_client.storage.blob_store import BlobStore

@@ -1,19 +1,25 @@
-"""The settings of a device's agent, its trainers, and which of them a task is for."""
+"""The settings of a device's agent, its trainers, and what a task is run with."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.agent.eligibility.rules import Rules
-from edge_client.agent.veto import Veto
-from edge_client.inference.providers.table import ANY_PROVIDER, ProviderSettings
-from edge_client.inference.quantization.selection import ALL, VariantSettings
+from edge_client.agent.eligibility.rules import Rules, Veto
+from edge_client.data.local import DataFeed, LocalData
+from edge_client.inference.providers.table import ANY_PROVIDER, CPU_ALONE, ProviderSettings
+from edge_client.inference.quantization.selection import ALL, EXPORT_ALONE, VariantSettings
+from edge_client.models import registry
 from edge_client.security.trusted_key import TrustedKey
+from edge_client.storage.blob_store import BlobStore
+from edge_client.storage.private_state import PrivateState
+from edge_client.system.hardware.sysfs import ROOT
 from edge_client.training import checkpoints, choice
+from edge_client.training.checkpoints import EpochCheckpoints
 from edge_client.transport.broker_link import BrokerAddress
-from schemas import messages, statistics, values
+from schemas import errors, messages, statistics, values
 from schemas.messages.tasks import GRAPH, STEP
+from schemas.tensors.chunks import CHUNK_BYTES
 
 if TYPE_CHECKING:
     from edge_client.training.trainer import Trainer
@@ -129,3 +135,49 @@ class AgentSettings:
             places=places,
             state=self.state,
         )
+
+
+if TYPE_CHECKING:
+    from edge_client.training.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class TaskContext:
+    """The device's blobs, data, folder of finished models, private state and settings for a task.
+
+    `model_code`: factories outside this package that a task may name. `signed_only`: serve a finished model
+    only once the server has signed it. `checkpoints`: resume a killed training after its last epoch.
+    `features`: the folder in which features of frozen layers are kept.
+    `variants`: which forms of a finished model to try, and `providers` to run it. `board`: the directory
+    above `/proc` and `/sys`. `trainer`: by default torch's where it is installed.
+    `feed`: the source of the data, which may change. `min_examples`: with fewer, the server gets no
+    statistics of the data. `fewest_to_train`: with fewer, a delivered model is not trained unless asked for.
+    """
+
+    device: str
+    store: BlobStore
+    data: LocalData
+    models: Path
+    chunk_bytes: int = CHUNK_BYTES
+    model_code: frozenset[str] = frozenset()
+    private: PrivateState | None = None
+    signed_only: bool = False
+    checkpoints: EpochCheckpoints | None = None
+    features: Path | None = None
+    variants: VariantSettings = EXPORT_ALONE
+    providers: ProviderSettings = CPU_ALONE
+    board: Path = ROOT
+    trainer: "Trainer | None" = None
+    feed: DataFeed | None = None
+    min_examples: int = statistics.MIN_EXAMPLES
+    fewest_to_train: int = 0
+
+    def check_model(self, name: str) -> None:
+        """Raise `PeerError` for a model whose code the owner has not allowed to import."""
+        trunk = registry.trunk_of(name)
+        known = {name, trunk} & {*registry.MODELS, *self.model_code}
+        if not known and not registry.is_library_network(trunk):
+            raise errors.PeerError(
+                f"model '{name}' is not one that this device may import: start it with --model-code {trunk}",
+                reason=errors.Reason.INCOMPATIBLE,
+            )

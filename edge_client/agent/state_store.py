@@ -10,7 +10,7 @@ from edge_client.agent.session.events import BlobChecked, ChunkLost, Settled
 from edge_client.agent.session.snapshot import SessionSnapshot, blobs_of
 from edge_client.agent.session.state import Session
 from edge_client.agent.settings import AgentSettings
-from edge_client.storage import atomic_files, free_space
+from edge_client.storage import atomic_files
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_client.training.checkpoints import EpochCheckpoints
@@ -104,14 +104,14 @@ class StateStore:
         # Files of other tasks go once this one is begun.
         others = self.blobs.bytes_without({ref.digest for ref in task.blobs.values()} - missing.keys())
         try:
-            free_space.check_free(self.blobs.directory, needed - others)
+            atomic_files.check_free(self.blobs.directory, needed - others)
         except errors.PeerError:
             features = [*self.features.glob("*")]
             for path in features:
                 path.unlink(missing_ok=True)
             if not features:
                 raise
-            free_space.check_free(self.blobs.directory, needed - others)
+            atomic_files.check_free(self.blobs.directory, needed - others)
 
     def make_room(self, session: Session) -> frozenset[str]:
         """Remove all blobs but those of the task and its result; returns the digests of those that remain."""

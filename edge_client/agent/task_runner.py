@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_client.agent.device_training import DeviceTraining, Pruned
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.compression import chain, decoding, layered_model, uplink
 from edge_client.data.drift_alarm import DriftAlarm
 from edge_client.data.statistics import not_finite, statistics_of

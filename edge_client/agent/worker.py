@@ -12,8 +12,7 @@ from typing import Any
 from edge_client.agent.service import Service
 from edge_client.agent.session.events import Result, UpdateMasked, WorkDone, WorkFailed
 from edge_client.agent.session.state import Session, SessionPhase
-from edge_client.agent.settings import TaskTrainers
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext, TaskTrainers
 from edge_client.data.local import LocalData
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.storage.atomic_files import DISK_FULL

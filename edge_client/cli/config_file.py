@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, create_model
 
-from edge_client.agent.eligibility.rules import Rules
-from edge_client.agent.veto import Veto
+from edge_client.agent.eligibility.rules import Rules, Veto
 from edge_client.cli.device_options import DEVICE_OPTIONS
 from schemas.base import Settings, kebab
 from schemas.errors import ConfigError, nearest, reason_of

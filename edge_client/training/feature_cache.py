@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData
-from edge_client.storage import atomic_files, free_space
+from edge_client.storage import atomic_files
 from schemas.errors import PeerError
 from schemas.values import FeatureType, KeptFeatures
 
@@ -123,7 +123,7 @@ class FeatureCache:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._make_room(path, len(header) + len(content))
-            free_space.check_free(path.parent, len(header) + len(content))
+            atomic_files.check_free(path.parent, len(header) + len(content))
             atomic_files.write_synced(path, header + content)
         except (OSError, PeerError) as error:
             log.warning("features are not kept: %s", error)

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from edge_client.data.classes import list_names, numbers
 from edge_client.data.columns import column_misfit
 from edge_client.data.tasks.registry import learning_task
-from edge_client.models.header import header_of
+from edge_client.models.build import header_of
 from edge_client.models.registry import InputRecord
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config

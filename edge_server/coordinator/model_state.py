@@ -8,8 +8,8 @@ from torch import nn
 
 from edge_client.data.classes import shorten_names
 from edge_client.data.columns import completed_by
+from edge_client.models.build import header_name
 from edge_client.models.fixed_state import fill_fixed
-from edge_client.models.header import header_name
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.pruning.surgery import arrays_of, parameter_count
 from edge_server.config.test_data import describe_unscaled

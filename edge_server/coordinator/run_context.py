@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from edge_client.data.tasks.registry import learning_task
-from edge_client.models import build, fixed_state, header, registry
+from edge_client.models import build, fixed_state, registry
 from edge_client.pruning.channel_graph.trace import trace
 from edge_client.pruning.channel_selection import group_ratios
 from edge_server.config.config import Config
@@ -240,7 +240,7 @@ def _own_layers(
     if own is None:
         return ()
     if own.needs_header:
-        header.header_name(module, spec.input_shape)
+        build.header_name(module, spec.input_shape)
     layers = own.layers(channel_map)
     tensors = fixed_state.sent_tensors(module)
     if tied := _find_divided(tensors, {name for name in tensors if name.rpartition(".")[0] in layers}):
@@ -256,7 +256,7 @@ def _trained_parts(
     config: Config, module: nn.Module, spec: values.ModelSpec, channel_map: ChannelMap
 ) -> TrainedParts:
     """What each tier trains; `ConfigError` for a statement that does not fit the network."""
-    head = partial(header.header_name, module, spec.input_shape)
+    head = partial(build.header_name, module, spec.input_shape)
     tensors = fixed_state.sent_tensors(module)
     tied = {name for pair in _find_tied(tensors) for name in pair}
     parts = find_trained_parts(config.trained_parts, channel_map, head, ranks=config.ranks, tied=tied)

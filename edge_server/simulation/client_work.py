@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.data.drift_alarm import DriftAlarm
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState

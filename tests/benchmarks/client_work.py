@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.local import LocalData

@@ -17,8 +17,7 @@ import torch
 
 from edge_client.data.dataset import LabelledData
 from edge_client.data.local import LocalData
-from edge_client.models.build import build_model
-from edge_client.models.header import header_name
+from edge_client.models.build import build_model, header_name
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.submodel_cache import SubModelCache
 from edge_client.pruning.surgery import arrays_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout

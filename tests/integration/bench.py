@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.data.dataset import raw_examples
 from edge_client.data.local import LocalData

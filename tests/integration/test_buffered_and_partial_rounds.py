@@ -10,7 +10,7 @@ import pytest
 
 from edge_client.agent import task_runner
 from edge_client.agent.agent import Agent, AgentSettings
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source

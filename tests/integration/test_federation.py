@@ -17,7 +17,7 @@ import onnx
 import pytest
 
 from edge_client.agent import task_runner
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.inference.onnx_model import load_model
 from edge_client.transport.broker_link import BrokerAddress, parse_address
 from edge_server.cli.demo import device_name

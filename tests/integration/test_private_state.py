@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.pruning.slicing import cut_axes
 from edge_server.coordinator.coordinator import Coordinator

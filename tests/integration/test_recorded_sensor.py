@@ -14,8 +14,8 @@ from edge_client.agent.local_source import DataChoice, LocalSource
 from edge_client.agent.recording.recorder import Recorder
 from edge_client.agent.recording.row_maker import Place, Wanted, parse_reading
 from edge_client.cli.main import main
-from edge_client.data.example_store import ExampleStore, StoreLimits
 from edge_client.data.sources import load_source
+from edge_client.data.tables.recorded import ExampleStore, StoreLimits
 from edge_server.observability.snapshot import Snapshot
 from edge_server.rounds.state import Phase
 from schemas.values import CapabilityProfile

@@ -14,9 +14,8 @@ from edge_client.agent.eligibility.monitor import EligibilityMonitor
 from edge_client.agent.presence import Presence
 from edge_client.agent.server_contact import Messenger
 from edge_client.agent.session_runner import SessionRunner
-from edge_client.agent.settings import AgentSettings
+from edge_client.agent.settings import AgentSettings, TaskContext
 from edge_client.agent.state_store import StateStore
-from edge_client.agent.task_context import TaskContext
 from edge_client.agent.worker import Worker
 from edge_client.data.dataset import LabelledData
 from edge_client.data.local import LocalData

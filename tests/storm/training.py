@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.agent.task_runner import answer_fields, open_received
 from edge_client.compression.uplink import encode_answer
 from edge_client.pruning.update_coordinates import Answer

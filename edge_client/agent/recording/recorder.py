@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from edge_client.agent.recording.row_maker import RowMaker, Wanted
-from edge_client.data.example_store import ExampleStore
+from edge_client.data.tables.recorded import ExampleStore
 from edge_client.transport import broker_link, mqtt_client
 from schemas.errors import ConfigError, PeerError, format_count
 

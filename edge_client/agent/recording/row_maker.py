@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from edge_client.data.example_store import ExampleStore
+from edge_client.data.tables.recorded import ExampleStore
 from schemas.errors import ConfigError, PeerError, nearest
 
 STATES = {  # The states of binary sensors, as Home Assistant and Zigbee2MQTT write them

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.agent.offers.trial import Objection
 from edge_client.agent.rollout import trial
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.data.local import LocalData
 from edge_client.inference import installed_model
 from edge_client.inference.model_slots import Served, ServedModel

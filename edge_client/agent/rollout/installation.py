@@ -21,7 +21,7 @@ from edge_client.inference.providers.record import carry_record, record_path
 from edge_client.inference.quantization.selection import EXPORT_ALONE
 from edge_client.inference.service.health import FILE, Health, read_health
 from edge_client.security.trusted_key import TrustedKey
-from edge_client.storage import atomic_files, free_space
+from edge_client.storage import atomic_files
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.broker_link import Inbox
 from schemas.errors import PeerError
@@ -67,7 +67,7 @@ class ModelInstallation:
         if (objection := check_signature(offer, self._trust)) is not None:
             return objection
         try:
-            free_space.check_free(self.store.directory, 2 * offer.blob.size)
+            atomic_files.check_free(self.store.directory, 2 * offer.blob.size)
         except PeerError as error:
             return Cause.NO_SPACE, str(error)
         return None

@@ -95,7 +95,7 @@ def register(verbs: options.Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     from edge_client.agent.recording.recorder import Recorder
-    from edge_client.data.example_store import ExampleStore, StoreLimits
+    from edge_client.data.tables.recorded import ExampleStore, StoreLimits
 
     begin_log(args, level=logging.INFO)
     wanted = _parse_wanted(args)

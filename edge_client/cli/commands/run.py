@@ -93,10 +93,9 @@ def execute(args: argparse.Namespace) -> int:
 def _settings(args: argparse.Namespace) -> "AgentSettings":
     """The device's settings; the log begins, and broker, certificate, folder and board are looked at."""
     from edge_client.agent.agent import AgentSettings
-    from edge_client.agent.eligibility.rules import Rules
+    from edge_client.agent.eligibility.rules import Rules, Veto
     from edge_client.agent.restart import install_root
     from edge_client.agent.settings import RemoteSettings
-    from edge_client.agent.veto import Veto
     from edge_client.inference.quantization.selection import VariantSettings
     from edge_client.system.process_memory import keep_freed_memory, return_large_blocks
     from edge_client.training.checkpoints import INTERVAL_S

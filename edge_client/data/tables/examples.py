@@ -18,9 +18,8 @@ from edge_client.data.said_once import say_once
 from edge_client.data.tables.csv_table import csv_table
 from edge_client.data.tables.labels import labels_of, rows_with_labels, warn_if_coarse
 from edge_client.data.tables.options import TableChoice, choose, numbering, say_numbering
-from edge_client.data.tables.plan import Column, TablePlan, TableRows
 from edge_client.data.tables.rows import Mask, read_rows
-from edge_client.data.tables.table import Table, first_row
+from edge_client.data.tables.table import Column, Table, TablePlan, TableRows, first_row
 from edge_client.data.tables.values import as_text, gaps_in, is_truth, without_repeated_hours
 from schemas.errors import ConfigError, format_count
 from schemas.values import Feature, Preprocessing

@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 
 from edge_client.data import said_once, validation
 from edge_client.data.classes import shorten_names
-from edge_client.data.tables import options, plan, values
+from edge_client.data.tables import options, table, values
 from edge_client.data.tasks.labels import MAX_WHOLE, classes_by_value
 from schemas.errors import ConfigError, format_count
 
 
 def rows_with_labels(
-    ends: NDArray[np.int64], columns: Mapping[str, plan.Column], choice: options.TableChoice
+    ends: NDArray[np.int64], columns: Mapping[str, table.Column], choice: options.TableChoice
 ) -> NDArray[np.int64]:
     """The last rows of the examples that have all their labels."""
     if not choice.sparse:
@@ -35,8 +35,8 @@ def rows_with_labels(
 
 
 def labels_of(
-    columns: Mapping[str, plan.Column], ends: NDArray[np.int64], choice: options.TableChoice
-) -> tuple[plan.Column, tuple[str, ...]]:
+    columns: Mapping[str, table.Column], ends: NDArray[np.int64], choice: options.TableChoice
+) -> tuple[table.Column, tuple[str, ...]]:
     """Labels and their names: none are zeros."""
     if not choice.labels:
         return np.zeros(len(ends), np.int64), ()
@@ -65,8 +65,8 @@ def labels_of(
 
 
 def _forecast(
-    columns: Mapping[str, plan.Column], ends: NDArray[np.int64], choice: options.TableChoice
-) -> tuple[plan.Column, tuple[str, ...]]:
+    columns: Mapping[str, table.Column], ends: NDArray[np.int64], choice: options.TableChoice
+) -> tuple[table.Column, tuple[str, ...]]:
     """The labels of the steps behind each window, or by how much they change, and their names."""
     steps = [(step, name) for step in range(1, choice.horizon + 1) for name in choice.labels]
     if choice.change:
@@ -81,7 +81,7 @@ def _forecast(
 
 
 def _label_numbers(
-    columns: Mapping[str, plan.Column], at: NDArray[np.int64], name: str, choice: options.TableChoice
+    columns: Mapping[str, table.Column], at: NDArray[np.int64], name: str, choice: options.TableChoice
 ) -> NDArray[np.float32]:
     """A column's numbers in these rows as labels."""
     _check_numbers(columns, name, choice)
@@ -92,7 +92,7 @@ def _label_numbers(
     return numbers
 
 
-def _check_numbers(columns: Mapping[str, plan.Column], name: str, choice: options.TableChoice) -> None:
+def _check_numbers(columns: Mapping[str, table.Column], name: str, choice: options.TableChoice) -> None:
     if columns[name].dtype.kind == "U":
         words = set(columns[name].tolist()) - {""}
         first = min(word for word in words if not values.is_number(word) or values.is_truth(word))

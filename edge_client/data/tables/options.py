@@ -29,8 +29,8 @@ import numpy as np
 
 from edge_client.data import class_folders, said_once
 from edge_client.data.source_options import names_in, number_option, one_of, whole_option
-from edge_client.data.tables import plan, values
-from edge_client.data.tables.table import ROW, Table, first_row, header_of
+from edge_client.data.tables import values
+from edge_client.data.tables.table import ROW, Fill, Table, first_row, header_of
 from schemas.errors import ConfigError
 
 OPTIONS = (
@@ -56,7 +56,7 @@ class TableChoice:
     stride: int
     horizon: int
     change: bool
-    fill: plan.Fill
+    fill: Fill
     named: bool = False
     sparse: bool = False
     ident: str | None = None
@@ -86,7 +86,7 @@ def choose(table: Table, options: Mapping[str, str], source: str) -> TableChoice
             remedy="state label and window",
         )
     stride = whole_option(options, "stride", 1, least=1, source=source)
-    fill = plan.Fill.parse(options.get("missing", "refuse"), source=source)
+    fill = Fill.parse(options.get("missing", "refuse"), source=source)
     change = one_of(options, "change", ("no", "yes"), source=source) == "yes"
     if change and not horizon:
         raise ConfigError("change=yes needs a horizon", place=source)

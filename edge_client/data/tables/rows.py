@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from edge_client.data.said_once import say_once
 from edge_client.data.tables import values
-from edge_client.data.tables.plan import Column, TablePlan, TableRows
-from edge_client.data.tables.table import Row, Table, header_of
+from edge_client.data.tables.table import Column, Row, Table, TablePlan, TableRows, header_of
 from schemas.errors import ConfigError, format_count
 from schemas.values import SkippedFiles
 

@@ -35,7 +35,7 @@ class _HeadObjective(LocalObjective):
     def finish(self) -> Groups:
         if self._module is None:
             return {}
-        from edge_client.models.header import header_name
+        from edge_client.models.build import header_name
 
         name = header_name(self._module, tuple(self._inputs.shape[1:]))
         head = self._module.get_submodule(name)

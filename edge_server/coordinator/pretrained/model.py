@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from edge_client.data.classes import numbers
-from edge_client.models import header, registry
+from edge_client.models import build, registry
 from edge_server.coordinator.pretrained.files import WeightFile, refuse
 from edge_server.coordinator.pretrained.sources import SourceKind
 from edge_server.storage.records import StartedFrom, WeightsTaken
@@ -269,7 +269,7 @@ class PretrainedModel:
 
 def _output_layer(spec: ModelSpec) -> str | None:
     try:
-        return header.header_of(spec)
+        return build.header_of(spec)
     except ConfigError:
         return None
 

@@ -96,7 +96,7 @@ class HeadRule(rule.GroupRule):
 
     def shapes(self, model: Mapping[str, rule.Shape], network: ModelSpec) -> Mapping[str, rule.Shape]:
         """The sub-model's sums; raises `ConfigError` for a network without a head."""
-        from edge_client.models.header import header_of
+        from edge_client.models.build import header_of
 
         head = header_of(network)
         outputs, features = model[f"{head}.weight"]

@@ -57,7 +57,7 @@ class Header(GroupRule):
 
     def shapes(self, model: Mapping[str, Shape], network: ModelSpec) -> Mapping[str, Shape]:
         """The sub-model's prototypes; raises `ConfigError` for a network without a header."""
-        from edge_client.models.header import header_of
+        from edge_client.models.build import header_of
 
         weight = f"{header_of(network)}.weight"
         return {weight: model[weight], "counts": (network.num_classes,)}

@@ -12,7 +12,7 @@ from torch import nn
 
 from edge_client.agent import delivery_export
 from edge_client.agent.delivery_export import choose_exporter, export_with_graph, export_with_torch
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.agent.task_runner import do_delivery
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
@@ -182,7 +182,7 @@ DELIVER = """
 import logging, sys
 from dataclasses import replace
 from pathlib import Path
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.agent.task_runner import do_delivery
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source

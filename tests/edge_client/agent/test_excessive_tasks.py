@@ -9,8 +9,8 @@ import pytest
 
 from edge_client.agent.session.machine import SessionPhase
 from edge_client.agent.session.snapshot import SessionSnapshot
-from edge_client.storage import free_space
-from edge_client.storage.free_space import Space
+from edge_client.storage import atomic_files
+from edge_client.storage.atomic_files import Space
 from schemas.errors import PeerError, Reason
 from schemas.messages import Task, TaskReply
 from schemas.messages.tasks import Increment
@@ -68,7 +68,7 @@ def test_usual_tasks_are_within_the_bounds() -> None:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Any:
     usage = types.SimpleNamespace(free=100 * MB)
-    monkeypatch.setattr(free_space, "space_of", lambda _: Space(2000 * MB, usage.free))
+    monkeypatch.setattr(atomic_files, "space_of", lambda _: Space(2000 * MB, usage.free))
     return usage
 
 
@@ -93,7 +93,7 @@ def test_features_make_room_for_a_task(monkeypatch: pytest.MonkeyPatch, tmp_path
     features.parent.mkdir()
     features.write_bytes(bytes(8))
     monkeypatch.setattr(
-        free_space, "space_of", lambda _: Space(2000 * MB, 100 * MB if features.exists() else 120 * MB)
+        atomic_files, "space_of", lambda _: Space(2000 * MB, 100 * MB if features.exists() else 120 * MB)
     )
     life = Life(tmp_path)
     life.hear(task(blobs={"state": blob(1, 30 * MB, 64 * 1024)}))
@@ -116,13 +116,13 @@ def test_files_of_a_task_that_is_replaced_go(disk: Any, tmp_path: Path) -> None:
 
 
 def test_a_small_disk_keeps_a_twentieth(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(free_space, "space_of", lambda _: Space(100 * MB, 10 * MB))
-    free_space.check_free(tmp_path, 5 * MB)
+    monkeypatch.setattr(atomic_files, "space_of", lambda _: Space(100 * MB, 10 * MB))
+    atomic_files.check_free(tmp_path, 5 * MB)
     with pytest.raises(PeerError, match=r"6 MB are needed on the disk of .*, 5 MB are free"):
-        free_space.check_free(tmp_path, 6 * MB)
+        atomic_files.check_free(tmp_path, 6 * MB)
 
 
 def test_the_free_space_is_that_of_the_disk(tmp_path: Path) -> None:
-    found = free_space.space_of(tmp_path)
+    found = atomic_files.space_of(tmp_path)
     assert 0 < found.free <= found.total
     assert found.total == shutil.disk_usage(tmp_path).total

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from edge_client.agent.session.events import WorkFailed
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.agent.worker import Progress, Worker
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source

@@ -12,7 +12,7 @@ from PIL import Image
 
 from edge_client.agent.local_source import DataChoice, LocalSource
 from edge_client.agent.session.events import WorkDone
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.agent.worker import DataChanged, Worker
 from edge_client.data.changes import SETTLED_S, marks_of_images
 from edge_client.data.dataset import LabelledData

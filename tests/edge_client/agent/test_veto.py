@@ -8,8 +8,8 @@ import pytest
 
 from edge_client.agent import assembly
 from edge_client.agent.agent import Agent, AgentSettings
+from edge_client.agent.eligibility.rules import Veto, objection
 from edge_client.agent.session.machine import SessionPhase
-from edge_client.agent.veto import Veto, objection
 from edge_client.cli.config_file import read_client_file
 from edge_client.data.local import LocalData
 from edge_client.transport.broker_link import BrokerAddress, LinkUp

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.data.example_store import ExampleStore, StoreLimits
 from edge_client.data.sources import files_of, load_source
+from edge_client.data.tables.recorded import ExampleStore, StoreLimits
 from schemas.errors import ConfigError
 
 COLUMNS = ("co2", "light")

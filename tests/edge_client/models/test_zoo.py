@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from edge_client.models.build import build_model
-from edge_client.models.header import header_of
+from edge_client.models.build import build_model, header_of
 from edge_client.models.registry import InputRecord, entry, is_ours
 from edge_client.models.zoo import input_record, with_colours
 from schemas.errors import ConfigError

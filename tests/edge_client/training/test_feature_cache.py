@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.storage import free_space
-from edge_client.storage.free_space import Space
+from edge_client.storage import atomic_files
+from edge_client.storage.atomic_files import Space
 from edge_client.training.feature_cache import FeatureCache, Places, Rows, digest_examples
 
 WIDTH = 4
@@ -139,7 +139,7 @@ def test_a_disk_that_fails_costs_time_alone(tmp_path: Path) -> None:
 def test_a_disk_that_is_nearly_full_keeps_no_features(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(free_space, "space_of", lambda _: Space(10**9, 10**6))
+    monkeypatch.setattr(atomic_files, "space_of", lambda _: Space(10**9, 10**6))
     cache, data = FeatureCache(tmp_path, limit=10_000), examples(3)
     assert np.array_equal(features(cache, data)[0], Frozen(data)(np.arange(3)))
     assert not list(tmp_path.iterdir())

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.models.build import build_model
 from edge_client.pruning.surgery import arrays_of
 from edge_client.system.hardware.memory import memory

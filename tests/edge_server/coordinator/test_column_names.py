@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.data.columns import features_of
 from edge_client.data.local import LocalData

@@ -19,8 +19,8 @@ from edge_client.agent.recording.row_maker import (
     parse_reading,
     read_label,
 )
-from edge_client.data.example_store import ExampleStore, StoreLimits
 from edge_client.data.sources import load_source
+from edge_client.data.tables.recorded import ExampleStore, StoreLimits
 from schemas.errors import ConfigError, PeerError
 
 READINGS = (Reading("co2", Place("air", ("co2",))), Reading("light", Place("lamp")))

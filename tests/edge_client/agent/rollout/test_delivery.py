@@ -13,7 +13,7 @@ from edge_client.agent.rollout import delivery
 from edge_client.agent.rollout.comparison_process import local_examples
 from edge_client.agent.rollout.delivery import put_delivered_in_use
 from edge_client.agent.rollout.trial import Comparison, ComparisonRunner, ModelPair
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.data.dataset import make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source

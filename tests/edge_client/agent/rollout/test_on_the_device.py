@@ -12,9 +12,8 @@ from edge_client.agent.rollout.trial import Comparison, ServedForm
 from edge_client.inference.model_slots import export_path, read_export
 from edge_client.inference.service.health import Health, write_health
 from edge_client.security.trusted_key import check_model
-from edge_client.storage import free_space
-from edge_client.storage.atomic_files import sweep
-from edge_client.storage.free_space import Space
+from edge_client.storage import atomic_files
+from edge_client.storage.atomic_files import Space, sweep
 from schemas.errors import PeerError
 from schemas.messages import BlobRequest, ModelWithdrawal
 from schemas.messages.rollout import Cause, Stage, TrialTerms
@@ -296,7 +295,7 @@ def test_terms_without_a_watch_still_check_once(tmp_path, monkeypatch) -> None:
 def test_a_model_that_the_disk_has_no_room_for_is_refused_before_it_is_fetched(tmp_path, monkeypatch) -> None:
     serving(tmp_path)
     # Of these 100 bytes 5 stay free, and the model is there twice before the earlier one goes.
-    monkeypatch.setattr(free_space, "space_of", lambda _: Space(100, 2 * REF.size + 4))
+    monkeypatch.setattr(atomic_files, "space_of", lambda _: Space(100, 2 * REF.size + 4))
     device = Device(tmp_path, monkeypatch)
     begin(device)
     report = device.reports[-1]

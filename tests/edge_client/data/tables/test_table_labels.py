@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.data.example_store import ExampleStore, StoreLimits
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
+from edge_client.data.tables.recorded import ExampleStore, StoreLimits
 from edge_client.data.tasks.labels import in_task
 from edge_server.config.load import load_config
 from edge_server.config.test_data import load_test_data

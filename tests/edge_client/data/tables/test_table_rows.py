@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.data.example_store import ExampleStore, StoreLimits
 from edge_client.data.said_once import say_once
 from edge_client.data.sources import load_source
+from edge_client.data.tables.recorded import ExampleStore, StoreLimits
 from schemas.errors import ConfigError
 from tests.edge_client.data.tables.table_files import KINDS, read_table
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from edge_client.agent.eligibility.verdict import MAY_TRAIN
 from edge_client.agent.rollout.delivery import put_delivered_in_use
 from edge_client.agent.rollout.trial import ComparisonRunner, ModelPair
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.data.local import LocalData
 from edge_client.inference import installed_model
 from edge_client.inference.model_slots import ServedModel

@@ -20,7 +20,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.training.flower.messages import FlowerError
 from edge_client.training.flower.settings import FlowerSettings

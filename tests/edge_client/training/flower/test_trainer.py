@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.cli.config_file import read_client_file
 from edge_client.cli.main import EDGE_CLIENT

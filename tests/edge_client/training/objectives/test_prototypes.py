@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from edge_client.data.dataset import make_labelled_data
 from edge_client.data.sources import load_source
-from edge_client.models.header import header_name, header_of
+from edge_client.models.build import header_name, header_of
 from edge_client.models.registry import MODELS
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of, compact

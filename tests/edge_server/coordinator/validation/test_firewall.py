@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from edge_client.agent.task_context import TaskContext
+from edge_client.agent.settings import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
