@@ -59,11 +59,11 @@ class SplitNetwork:
         return self._narrower[key]
 
     def _find_rest(self, narrower: nn.Module) -> nn.Module:
-        own = find_split(narrower, self.trained, self.input_shape)
+        own = find_split(narrower, self.trained, self.input_shape, batch=self.batch)
         shown = torch.randn(2, *self.input_shape, generator=torch.Generator().manual_seed(0))
         inputs = shown.to(device_of(narrower))
-        alike = (own.arrays, own.width, own.batch) == (self.arrays, self.width, self.batch)
-        if not alike or not torch.equal(own.features(inputs), self.features(inputs)):
+        both = (replace(parts, batch=len(inputs)).features(inputs) for parts in (own, self))
+        if (own.arrays, own.width) != (self.arrays, self.width) or not torch.equal(*both):
             raise NoSplit("a smaller width has other features")
         return own.rest_in(training=True)
 
@@ -123,15 +123,22 @@ def split(module: nn.Module, trained: Collection[str], input_shape: tuple[int, .
         return None
 
 
-def find_split(module: nn.Module, trained: Collection[str], input_shape: tuple[int, ...]) -> SplitNetwork:
+def find_split(
+    module: nn.Module,
+    trained: Collection[str],
+    input_shape: tuple[int, ...],
+    *,
+    batch: int | None = None,
+) -> SplitNetwork:
     """As `split`, but raises `NoSplit`. What is found is kept as long as the module, which does not change.
 
-    Modes are those of `training_only`.
+    Modes are those of `training_only`. The number of examples of a frozen pass is tried unless `batch` is it,
+    as in a network with the same frozen part.
     """
     results, key = _results.setdefault(module, {}), (frozenset(trained), input_shape)
     if key not in results:
         try:
-            results[key] = _Search(module, frozenset(trained), input_shape).find()
+            results[key] = _Search(module, frozenset(trained), input_shape, batch).find()
         except NoSplit as reason:
             results[key] = str(reason)
         except Exception as error:
@@ -146,8 +153,10 @@ def find_split(module: nn.Module, trained: Collection[str], input_shape: tuple[i
 class _Search:
     """The search for one network's split, with a copy that has the same parameters."""
 
-    def __init__(self, module: nn.Module, trained: frozenset[str], input_shape: tuple[int, ...]) -> None:
-        self._module, self._trained, self._input_shape = module, trained, input_shape
+    def __init__(
+        self, module: nn.Module, trained: frozenset[str], input_shape: tuple[int, ...], batch: int | None
+    ) -> None:
+        self._module, self._trained, self._input_shape, self._batch = module, trained, input_shape, batch
         self._copy = copy.deepcopy(module, {id(weight): weight for weight in module.parameters()})
         self._numbers: Numbers = {}
         self._whole_blocks = False
@@ -187,7 +196,7 @@ class _Search:
         if not own.arrays:
             raise NoSplit("its first layers are trained, or random in training")
         self._compare(own)
-        batch = BATCH if self._is_independent(own) else 1
+        batch = self._batch or (BATCH if self._is_independent(own) else 1)
         return self._apply(cut, self._module, batch=batch)
 
     def _apply(self, cut: "_Cut", module: nn.Module, *, batch: int = BATCH) -> SplitNetwork:

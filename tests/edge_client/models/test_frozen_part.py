@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from edge_client.models.build import build_model
-from edge_client.models.frozen_part import find_split, split
+from edge_client.models.frozen_part import BATCH, find_split, split
 from edge_client.models.frozen_values import NoSplit
 from edge_client.models.modes import evaluating
 from schemas.values import ModelSpec
@@ -92,6 +92,17 @@ def test_the_bits_of_features_do_not_depend_on_the_batch(name: str) -> None:
     together, order = parts.features(inputs), torch.randperm(37, generator=torch.Generator().manual_seed(2))
     assert torch.equal(parts.features(inputs[order]), together[order])
     assert torch.equal(torch.cat([parts.features(one[None]) for one in inputs]), together)
+
+
+def test_a_narrower_network_is_searched_in_few_passes_as_its_frozen_part_is_known() -> None:
+    trained = ("block.weight", "block.bias", "head.weight", "head.bias")
+    parts, narrower, passed = find_split(module := Branching(), trained, PICTURE), Branching(), list[int]()
+    narrower.load_state_dict(module.state_dict())
+    # The search runs a copy, which has the hook as well.
+    narrower.first.register_forward_hook(lambda layer, inputs, outputs: passed.append(len(inputs[0])))
+    rest, inputs = parts.rest_of("narrower", lambda: narrower), pictures(20)
+    assert torch.equal(rest(parts.features(inputs)), parts.rest(parts.features(inputs)))
+    assert 0 < sum(passed) < 3 * BATCH
 
 
 def test_layers_before_the_boundary_that_draw_numbers_end_the_frozen_part() -> None:
