@@ -27,8 +27,7 @@ def shots() -> Path | None:
     return path
 
 
-@pytest.fixture
-def screen(new_page: Callable[..., Any], shots: Path | None) -> Iterator[Callable[..., Screen]]:
+def _screens(new_page: Callable[..., Any], shots: Path | None) -> Iterator[Callable[..., Screen]]:
     """Open the dashboard at a URL with a window size and a theme."""
     pages = []
 
@@ -40,3 +39,7 @@ def screen(new_page: Callable[..., Any], shots: Path | None) -> Iterator[Callabl
     yield look
     for page in pages:
         page.context.close()
+
+
+screen = pytest.fixture(_screens, name="screen")
+lasting_screen = pytest.fixture(_screens, name="lasting_screen", scope="module")

@@ -1,6 +1,6 @@
 """Readable figures: full axes and dates, right-aligned numbers, cards on a phone, no empty curves."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from edge_server.storage.records import MeasuredDevice, RoundWarning, Summary
 from tests.browser.fleets import LONG_AGO, Stage, device, record, snapshot, staged
 from tests.browser.screen import Screen
 from tests.edge_server.releases.registry.test_registry import run_folder
+from tests.slow import slow
 
 PHONE = {"width": 360, "height": 740}
 SUMMARY = Summary(
@@ -54,28 +55,33 @@ HEADS = """() => [document.querySelector('.view:not([hidden]) tbody tr:not(.spac
         .map(cell => getComputedStyle(cell, '::before').content))"""
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """A finished run with devices of the first two tiers."""
+    folder = tmp_path_factory.mktemp("few") / "run"
     shown = snapshot(12)
     few = tuple(entry for entry in shown.devices if entry.tier <= 2)
-    with staged(tmp_path / "run", replace(shown, devices=few, phase="ended", summary=SUMMARY)) as made:
-        with closing(EventFile(tmp_path / "run" / "events.sqlite")) as file:
+    with staged(folder, replace(shown, devices=few, phase="ended", summary=SUMMARY)) as made:
+        with closing(EventFile(folder / "events.sqlite")) as file:
             kinds = (("joined", EventKind.JOIN), ("lost", EventKind.LOSS))
             notes = [Note(what, "device-0000", kind=kind) for what, kind in kinds]
             file.add([note.event(LONG_AGO + 60 * at) for at, note in enumerate(notes)])
         yield made
 
 
-def test_the_accuracy_axis_goes_from_0_to_100_percent(stage: Stage, screen: Callable[..., Screen]) -> None:
-    seen = screen(stage.url)
+@pytest.fixture(scope="module")
+def seen(stage: Stage, lasting_screen: Callable[..., Screen]) -> Screen:
+    """Its page in a wide window."""
+    return lasting_screen(stage.url)
+
+
+def test_the_accuracy_axis_goes_from_0_to_100_percent(seen: Screen) -> None:
     seen.open("run")
     bounds = "async () => (await import('/assets/charts.js')).shareBounds(0.31, 0.47)"
     assert seen.page.evaluate(bounds) == [0, 1]
 
 
-def test_a_tier_without_devices_has_no_curve(stage: Stage, screen: Callable[..., Screen]) -> None:
-    seen = screen(stage.url)
+def test_a_tier_without_devices_has_no_curve(seen: Screen) -> None:
     seen.open("run")
     # The tiers of devices arrive shortly after the curves.
     seen.until("""() => {
@@ -85,8 +91,7 @@ def test_a_tier_without_devices_has_no_curve(stage: Stage, screen: Callable[...,
     }""")
 
 
-def test_numbers_are_right_aligned_and_dates_complete(stage: Stage, screen: Callable[..., Screen]) -> None:
-    seen = screen(stage.url)
+def test_numbers_are_right_aligned_and_dates_complete(seen: Screen) -> None:
     for view, words in (("run", "Rounds"), ("fleet", "device-0000"), ("events", "joined")):
         seen.open(view)
         seen.page.locator(".view:visible", has_text=words).wait_for()
@@ -145,8 +150,9 @@ def test_long_reasons_and_labels_make_a_card_higher_and_the_fleet_still_scrolls_
         seen.row("device-0059").wait_for()
 
 
+@pytest.mark.parametrize("size", [slow({"width": 1280, "height": 900}, id="wide"), PHONE])
 def test_a_table_by_class_has_shares_counts_and_intervals(
-    tmp_path: Path, screen: Callable[..., Screen]
+    tmp_path: Path, screen: Callable[..., Screen], size: Mapping[str, int]
 ) -> None:
     devices = {
         "alpha": MeasuredDevice(tier=1, examples=4, by_class={"cat": (3, 2), "dog": (1, 0)}),
@@ -155,20 +161,19 @@ def test_a_table_by_class_has_shares_counts_and_intervals(
     counted = record(3, test_by_class={"cat": (10, 9), "dog": (4, 1)}, measured=devices)
     shown = snapshot(2)
     with staged(tmp_path / "run", replace(shown, history=(*shown.history[:2], counted))) as stage:
-        for size in (None, PHONE):
-            seen = screen(stage.url, **({} if size is None else {"viewport": size}))
-            seen.open("run")
-            table = seen.page.locator("section[aria-labelledby=classes-title]")
-            table.locator("tbody tr").first.wait_for()
-            heads = table.locator("thead th").all_text_contents()
-            assert heads == ["Class", "test data", "all devices", "alpha", "beta"]
-            cat, dog = (row.locator("th, td").all_text_contents() for row in table.locator("tbody tr").all())
-            assert cat[:3] == ["cat", "90.00% of 10, 59.58% - 98.21%", "75.00% of 4, 30.06% - 95.44%"]
-            assert dog[4] == "-"
-            assert seen.violations() == []
-            assert seen.page.evaluate(CUT, (size or {"width": 1280})["width"]) == []
-            seen.shot(f"by-class-{'wide' if size is None else 'phone'}")
-            assert seen.complaints == []
+        seen = screen(stage.url, viewport=size)
+        seen.open("run")
+        table = seen.page.locator("section[aria-labelledby=classes-title]")
+        table.locator("tbody tr").first.wait_for()
+        heads = table.locator("thead th").all_text_contents()
+        assert heads == ["Class", "test data", "all devices", "alpha", "beta"]
+        cat, dog = (row.locator("th, td").all_text_contents() for row in table.locator("tbody tr").all())
+        assert cat[:3] == ["cat", "90.00% of 10, 59.58% - 98.21%", "75.00% of 4, 30.06% - 95.44%"]
+        assert dog[4] == "-"
+        assert seen.violations() == []
+        assert seen.page.evaluate(CUT, size["width"]) == []
+        seen.shot(f"by-class-{size['width']}")
+        assert seen.complaints == []
 
 
 def test_only_a_few_of_a_thousand_cards_are_in_the_document(
@@ -183,10 +188,7 @@ def test_only_a_few_of_a_thousand_cards_are_in_the_document(
         seen.row("device-0999").wait_for()
 
 
-def test_a_device_has_a_page_with_explanations_and_events(
-    stage: Stage, screen: Callable[..., Screen]
-) -> None:
-    seen = screen(stage.url)
+def test_a_device_has_a_page_with_explanations_and_events(seen: Screen) -> None:
     # The address that older versions used.
     seen.open("why/device/device-0000")
     assert seen.text(".view:not([hidden]) h2") == "device-0000"
@@ -197,8 +199,7 @@ def test_a_device_has_a_page_with_explanations_and_events(
     seen.row(device(0).device).wait_for()
 
 
-def test_events_are_filtered_by_kind_in_the_address(stage: Stage, screen: Callable[..., Screen]) -> None:
-    seen = screen(stage.url)
+def test_events_are_filtered_by_kind_in_the_address(seen: Screen) -> None:
     seen.open("events?kind=loss")
     seen.until("() => document.querySelector('.view:not([hidden]) .count').innerText === '1 event'")
     seen.page.get_by_role("button", name="loss").click()

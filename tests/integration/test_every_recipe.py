@@ -80,7 +80,14 @@ def check_trained(records: list[RoundRecord], first: Arrays, last: Arrays) -> No
     assert all(np.isfinite(array).all() for array in last.values())
 
 
-@pytest.mark.parametrize("recipe", [name for name in recipe_names() if name not in QUICK])
+def is_variant(recipe: str) -> bool:
+    """Whether its name says of which other recipe it is a variant."""
+    return any(recipe.startswith(f"{name}-") for name in recipe_names())
+
+
+@pytest.mark.parametrize(
+    "recipe", [slow(name) if is_variant(name) else name for name in recipe_names() if name not in QUICK]
+)
 def test_a_recipe_trains_and_changes_the_model(tmp_path: Path, recipe: str) -> None:
     check_trained(*run(tmp_path, recipe))
 

@@ -78,9 +78,9 @@ def _findings(args: argparse.Namespace) -> "Iterator[Finding]":
     from edge_client.system.hardware.profile import recall_speeds, speeds_file
     from edge_client.training.choice import process_bytes
 
+    state, stated = state_folder(args), ProviderSettings(tuple(args.providers))
     yield from libraries()
-    state = state_folder(args)
-    yield from providers(state, stated=ProviderSettings(tuple(args.providers)))
+    yield from providers(state, stated=stated)
     yield machine.disk(state)
     free, needed = memory(), process_bytes(recall_speeds(speeds_file(state), processor()))
     first = first_trainer(args.trainer, free.free, needed)

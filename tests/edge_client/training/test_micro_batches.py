@@ -3,7 +3,6 @@
 import json
 import resource
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +27,7 @@ from schemas.errors import PeerError, Reason
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
 from tests.edge_client.system.hardware.trees import GROUP, PI, tree
+from tests.forked import forked_python
 
 SHAPE = (1, 8, 8)
 UNMAPPED = ChannelMap(groups={}, parameters={})
@@ -192,7 +192,7 @@ def test_a_memory_shortage_is_recognised_by_its_error(error: BaseException) -> N
 def test_under_a_real_limit_a_task_fails_with_its_reason_and_the_process_continues() -> None:
     """With 200 MB of free address space, a task of 10 GB is refused, before it begins or by torch."""
     child = subprocess.run(
-        [sys.executable, "-m", "tests.edge_client.agent.under_a_limit"],
+        [*forked_python(), "-m", "tests.edge_client.agent.under_a_limit"],
         capture_output=True,
         text=True,
         timeout=120,

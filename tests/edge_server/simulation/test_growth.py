@@ -74,12 +74,13 @@ def test_rounds_begin_when_digits_come(tmp_path: Path, when: str, rounds: range)
         assert times[-1] > 200
 
 
-def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("recipe", ["fedavg", slow("attending")])
+def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path, recipe: str) -> None:
     words = (*GROWS, "when=drift", "local-epochs=1")
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    run(whole, "attending", *words)
-    assert run(stopped, "attending", *words, watcher=StopAfter(6)).outcome == "interrupted"
-    assert run(stopped, "attending", *words, resume=True).outcome == "finished"
+    run(whole, recipe, *words)
+    assert run(stopped, recipe, *words, watcher=StopAfter(6)).outcome == "interrupted"
+    assert run(stopped, recipe, *words, resume=True).outcome == "finished"
     last = f"models/round-{len(history(whole)):04d}/state.safetensors"
     assert (stopped / last).read_bytes() == (whole / last).read_bytes()
     assert [line["selected"] for line in history(stopped)] == [line["selected"] for line in history(whole)]

@@ -160,8 +160,10 @@ def test_a_second_ctrl_c_ends_processes_that_do_not_stop(tmp_path: Path) -> None
 
 GROUP = """
 import os, pathlib, signal, sys
-from edge_server.simulation.experiments.runner import run_in_processes
+from edge_server.coordinator.worker_processes import worker_context
+from edge_server.simulation.experiments import runner
 from tests.edge_server.simulation.experiments.made_up import Waits, plan
+from tests.forked.workers import PRELOADED
 
 # Needed if the tests run in the background of a shell, which ignores SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -172,7 +174,8 @@ def at_work(busy, share):
         sys.argv[2] = ""
         os.killpg(0, signal.SIGINT)
 
-ended = list(run_in_processes(plan().runs, out / "out", Waits(out), 2, at_work=at_work))
+runner.spawn_context = lambda: worker_context(PRELOADED)
+ended = list(runner.run_in_processes(plan().runs, out / "out", Waits(out), 2, at_work=at_work))
 print(len(ended))
 """
 
