@@ -13,7 +13,10 @@ from PIL import Image
 from torch import nn
 
 from edge_client.cli.main import main
+from edge_client.data.shapes import fit_data
+from edge_client.data.sources import load_source
 from edge_client.data.tasks import detection
+from edge_client.data.tasks.labels import in_task
 from edge_client.inference.export.onnx import export_onnx
 from edge_client.inference.onnx_model import load_model
 from edge_client.inference.service.metrics import RequestMetrics
@@ -21,9 +24,12 @@ from edge_client.inference.service.model_source import FileSource
 from edge_client.inference.service.predictor import Predictor
 from edge_client.models.detector import Detector
 from edge_client.training.evaluation import logits
+from edge_client.training.loop import train
+from schemas.strategy import TrainingPlan
 from schemas.values import Preprocessing, Resizing
 from tests.edge_client.inference.service.test_http import Running
 
+BCCD = Path(__file__).parents[4] / "shared" / "data" / "bccd"
 SHAPE, CLASSES = (1, 64, 96), 3
 NAMES = ("cell", "leaf", "stone")
 PICTURES = np.random.default_rng(0).integers(0, 255, (4, *SHAPE)).astype(np.uint8)
@@ -50,21 +56,25 @@ def path(detector: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written
 
 
-def said(path: Path, **thresholds: np.ndarray) -> list[np.ndarray]:
+def said(path: Path, pictures: np.ndarray = PICTURES, **thresholds: np.ndarray) -> list[np.ndarray]:
     """The boxes of each picture [K, 6] by the file alone: class, corners, score."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     names = ["boxes", "scores", "classes", "pictures"]
-    given = {"input": PICTURES.astype(np.float32), **thresholds}
-    boxes, scores, classes, pictures = session.run(names, given)
+    given = {"input": pictures.astype(np.float32), **thresholds}
+    boxes, scores, classes, places = session.run(names, given)
     assert (np.diff(scores) <= 0).all()
     rows = np.column_stack([classes, boxes, scores])
-    return [rows[pictures == number] for number in range(len(PICTURES))]
+    return [rows[places == number] for number in range(len(pictures))]
 
 
-def in_order(rows: np.ndarray) -> np.ndarray:
-    return rows[np.lexsort(rows.round(3).T[::-1])]
+def assert_same_boxes(found: np.ndarray, wanted: np.ndarray) -> None:
+    assert found.shape == wanted.shape
+    found, wanted = (rows[np.lexsort(rows.round(3).T[::-1])] for rows in (found, wanted))
+    assert (found[:, 0] == wanted[:, 0]).all()
+    np.testing.assert_allclose(found[:, 1:5], wanted[:, 1:5], atol=0.5)
+    np.testing.assert_allclose(found[:, 5], wanted[:, 5], atol=1e-4)
 
 
 def test_the_file_gives_the_boxes_of_torch(detector: nn.Module, path: Path) -> None:
@@ -74,11 +84,31 @@ def test_the_file_gives_the_boxes_of_torch(detector: nn.Module, path: Path) -> N
         wanted = detection.decode(each, most=10_000)
         assert len(wanted) > 20
         assert (detection.overlaps(wanted[:, 1:5], wanted[:, 1:5]) > 0.5).sum() > len(wanted)
-        assert found.shape == wanted.shape
-        found, wanted = in_order(found), in_order(wanted)
-        assert (found[:, 0] == wanted[:, 0]).all()
-        np.testing.assert_allclose(found[:, 1:5], wanted[:, 1:5], atol=0.5)
-        np.testing.assert_allclose(found[:, 5], wanted[:, 5], atol=1e-4)
+        assert_same_boxes(found, wanted)
+
+
+@pytest.mark.skipif(not BCCD.is_dir(), reason=f"no data set at {BCCD}")
+def test_boxes_in_photos_are_those_of_torch(tmp_path: Path) -> None:
+    """The surest boxes in each test picture, down to a gap between scores."""
+    photos, shape = load_source(f"voc:{BCCD}?side=320", split="test"), (3, 256, 320)
+    about = Preprocessing(class_names=photos.class_names, resizing=Resizing(letterbox=True))
+    photos = in_task(fit_data(photos, shape, about), "detection", ())
+    torch.manual_seed(0)
+    trunk = nn.Sequential(nn.Conv2d(3, 16, 4, stride=4), nn.ReLU(), nn.Conv2d(16, 32, 2, stride=2), nn.ReLU())
+    module = Detector(trunk, shape, CLASSES)
+    plan = TrainingPlan(optimizer="adam", learning_rate=0.003, batch_size=8, local_epochs=4, seed=1)
+    train(module, photos.subset(range(32)), plan)
+    path = tmp_path / "model.onnx"
+    export_onnx(module.eval(), path, input_shape=shape, preprocessing=about, provenance={}, task="detection")
+    outputs = logits(module, photos.inputs()).reshape(len(photos), CLASSES + 5, -1)
+    assert len(outputs) == 72
+    for picture, each in zip(photos.images, outputs, strict=True):
+        wanted = detection.decode(each, most=30)
+        scores = wanted[:, 5]
+        last = 4 + int(np.argmax(scores[4:-1] - scores[5:]))
+        least = np.array([scores[last : last + 2].mean()], np.float32)
+        (found,) = said(path, picture[None], score_threshold=least)
+        assert_same_boxes(found, wanted[: last + 1])
 
 
 def test_thresholds_are_inputs(path: Path) -> None:
