@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from edge_client.data.dataset import LabelledData, make_labelled_data
+from edge_client.data.tasks.labels import in_task
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
@@ -32,7 +33,8 @@ from schemas.values import ModelSpec
 from tests.benchmarks.resident import forget_peak, peak_rss, rss
 
 RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)
-GREY, COLOUR = (1, 28, 28), (3, 32, 32)
+GREY, COLOUR, PHOTO = (1, 28, 28), (3, 32, 32), (3, 64, 64)
+DETECTOR = "detector:mobilenet-v2"
 SHAPES = {
     "two-nn": GREY,
     "mlp": GREY,
@@ -45,6 +47,7 @@ SHAPES = {
     "mobilenet-v2": COLOUR,
     "mobilenet-v2-quarter": COLOUR,
     "vit-tiny": GREY,
+    DETECTOR: PHOTO,
 }
 OPTIMIZERS: dict[str, dict[str, object]] = {
     "sgd": {},
@@ -113,7 +116,8 @@ def grown(case: Case) -> Growth:
 def _measured(case: Case) -> Growth:
     torch.set_num_threads(1)
     keep_freed_memory()
-    model = ModelSpec(name=case.model, input_shape=SHAPES[case.model], num_classes=10)
+    task = "detection" if case.model == DETECTOR else "classification"
+    model = ModelSpec(name=case.model, input_shape=SHAPES[case.model], num_classes=10, task=task)
     whole = build_model(model)
     channels = trace_channels(whole, model.input_shape)
     spec = prefix_spec(group_ratios(entry(case.model), RATIOS[case.tier - 1], channels), channels)
@@ -125,13 +129,13 @@ def _measured(case: Case) -> Growth:
         settings: dict[str, Any] = {"learning_rate": 0.01, "batch_size": batch, **OPTIMIZERS[case.optimizer]}
         return TrainingPlan(**settings)
 
-    train(SubModelCache().get(model, spec, channels, params), _examples(model.input_shape, 4), plan(2))
+    train(SubModelCache().get(model, spec, channels, params), _examples(model, 4), plan(2))
     gc.collect()
     # Memory that was freed but not given back would hide the same amount of growth.
     ctypes.CDLL(None).malloc_trim(0)
     forget_peak()
     before = rss() or 0
-    sub_models, data = SubModelCache(), _examples(model.input_shape, EXAMPLES)
+    sub_models, data = SubModelCache(), _examples(model, EXAMPLES)
     for _ in range(ROUNDS):
         module = sub_models.get(model, spec, channels, params)
         train(module, data, plan(case.batch))
@@ -140,7 +144,11 @@ def _measured(case: Case) -> Growth:
     return Growth(case, cost.training(plan(case.batch), examples=EXAMPLES).total, measured, cost.macs)
 
 
-def _examples(shape: tuple[int, ...], count: int) -> LabelledData:
+def _examples(model: ModelSpec, count: int) -> LabelledData:
     # Created in their final type: a conversion from another type would be measured too.
     rng = np.random.default_rng(0)
-    return make_labelled_data(rng.integers(0, 255, (count, *shape), dtype=np.uint8), np.arange(count) % 10)
+    images, classes = rng.integers(0, 255, (count, *model.input_shape), dtype=np.uint8), np.arange(count) % 10
+    if model.task != "detection":
+        return make_labelled_data(images, classes)
+    boxes = np.column_stack([classes, np.tile([16, 16, 48, 48], (count, 1))])[:, None].astype(np.float32)
+    return in_task(make_labelled_data(images, boxes), model.task, ())

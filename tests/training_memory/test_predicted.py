@@ -6,15 +6,16 @@ import pytest
 
 from edge_client.models.registry import MODELS
 from tests.training_memory.__main__ import table
-from tests.training_memory.measured import SHAPES, Case, Growth, every_case
+from tests.training_memory.measured import DETECTOR, SHAPES, Case, Growth, every_case
 from tests.training_memory.repeated import repeated, word
 
 ALL = os.environ.get("TRAINING_MEMORY") == "all"
-FEW = [Case("cnn-batch", 5)]
+FEW = [Case("cnn-batch", 5), Case(DETECTOR, 1, batch=8)]
 
 
 def test_every_shipped_network_for_pictures_is_measured() -> None:
-    assert set(SHAPES) == {name for name, known in MODELS.items() if len(known.example_shape) == 3}
+    pictures = {name for name, known in MODELS.items() if len(known.example_shape) == 3}
+    assert {*SHAPES} == {*pictures, DETECTOR}
 
 
 @pytest.mark.timeout(3600)
