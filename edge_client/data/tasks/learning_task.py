@@ -117,6 +117,11 @@ class LearningTask:
         return next((metric for metric in self.metrics if metric.counts is not None), None)
 
     @property
+    def counted_things(self) -> str:
+        """What `by_class` counts, in words."""
+        return "boxes" if self.labels == "boxes" else "examples"
+
+    @property
     def is_ranked(self) -> bool:
         """Whether answers are probabilities, of which users want the largest."""
         return self.labels in ("classes", "flags")

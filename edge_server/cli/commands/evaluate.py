@@ -33,10 +33,12 @@ def register(verbs: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
+    from edge_client.data.tasks.registry import learning_task
     from edge_server.observability.terminal.measured import print_measured
 
     measuring = ("federation.trains=false", "federation.rounds=1", "federation.deliver=none")
     config = load_asking(args, *measuring, f"model.from={args.model}")
     out = run_folder(args.out, f"{config.federation.name}-evaluation")
     begin_run_log(args)
-    return ask(args, config, out) or print_measured(out, args.format)
+    things = learning_task(config.model.task).counted_things
+    return ask(args, config, out) or print_measured(out, args.format, things)

@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
 
+from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from edge_client.data.tasks.words import reference_text
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
@@ -63,7 +64,7 @@ def run_value(
         "privacy": _privacy(history_of(facts, snapshot)),
         **_bytes(facts, snapshot, summary),
         "metric": _metric(history_of(facts, snapshot)),
-        "by_class": _by_class(history_of(facts, snapshot)),
+        "by_class": _by_class(history_of(facts, snapshot), config),
         "statistics": _statistics(history_of(facts, snapshot)),
         "features": _features(history_of(facts, snapshot)),
         "virtual": is_simulated(facts, snapshot),
@@ -197,11 +198,12 @@ def _metric(history: Sequence[RoundRecord]) -> Json:
     }
 
 
-def _by_class(history: Sequence[RoundRecord]) -> Json | None:
+def _by_class(history: Sequence[RoundRecord], config: Config | None) -> Json | None:
     """The newest counts by class: a row per class, a column for the test data, all devices and the first few.
 
     None if no round has counted any.
     """
+    task = learning_task(config.model.task) if config else CLASSIFICATION
     number, counted = newest_counts(history)
     shown = dict(islice(counted.items(), MAX_COUNTED))
     if not shown:
@@ -212,7 +214,7 @@ def _by_class(history: Sequence[RoundRecord]) -> Json | None:
         {"name": name, "cells": [asdict(column[name]) if name in column else None for column in columns]}
         for name in names
     ]
-    return {"round": number, "columns": [*shown], "rows": rows}
+    return {"round": number, "things": task.counted_things, "columns": [*shown], "rows": rows}
 
 
 def _statistics(history: Sequence[RoundRecord]) -> Json | None:

@@ -179,7 +179,7 @@ def figure_section(history: Sequence[RoundRecord], task: str) -> Section:
     shown = [table(caption, ("model", *names), rows, rest="history.jsonl")]
     if last.test_by_output:
         shown.append(_by_output(last, task))
-    return Section("Figures", (*shown, *device_class_tables(history)))
+    return Section("Figures", (*shown, *device_class_tables(history, task)))
 
 
 def _cells(found: Mapping[str, float], names: Sequence[str]) -> tuple[Cell, ...]:
@@ -202,12 +202,17 @@ def _by_output(record: RoundRecord, task: str) -> Table:
         for output, value in record.test_by_output.items()
     ]
     caption = "The whole model on the server's test data, one figure for each output"
-    return table(caption, ("output", name, *columns), rows, rest="history.jsonl")
+    return table(caption, ("output", name, *_heads(columns, task)), rows, rest="history.jsonl")
 
 
 RECALL, INTERVAL = "recall", "95 % interval of recall"
 COLUMNS = ("examples", RECALL, INTERVAL)
 MAX_COLUMNS = 20  # With more classes there is no column for each
+
+
+def _heads(columns: Iterable[str], task: str) -> list[str]:
+    """The heads of some of `COLUMNS`: a detector's classes have boxes in place of examples."""
+    return [TASKS[task].counted_things if column == "examples" else column for column in columns]
 
 
 def class_cells(figure: ClassFigure | None, columns: Sequence[str]) -> tuple[Cell, ...]:
@@ -220,15 +225,18 @@ def class_cells(figure: ClassFigure | None, columns: Sequence[str]) -> tuple[Cel
     return numbers(*(texts[column] for column in columns))
 
 
-def device_class_tables(history: Sequence[RoundRecord]) -> tuple[Table, ...]:
+def device_class_tables(history: Sequence[RoundRecord], task: str) -> tuple[Table, ...]:
     """A row per class over all devices, and a row per device; none if no device counted its classes."""
     _, counted = newest_counts(history)
     if ALL_DEVICES not in counted:
         return ()
     whole = class_figures(counted[ALL_DEVICES])
     rows = [(words(name), *class_cells(figure, COLUMNS)) for name, figure in whole.items()]
-    caption = "All devices on data that they hold out, by class: the share of its examples that is recognised"
-    pooled = table(caption, ("class", *COLUMNS), rows, rest="history.jsonl")
+    things = TASKS[task].counted_things
+    caption = (
+        f"All devices on data that they hold out, by class: the share of its {things} that is recognised"
+    )
+    pooled = table(caption, ("class", *_heads(COLUMNS, task)), rows, rest="history.jsonl")
     devices = {name: counts for name, counts in counted.items() if name not in (TEST_DATA, ALL_DEVICES)}
     return (pooled, _per_device(devices, list(whole))) if len(whole) <= MAX_COLUMNS else (pooled,)
 

@@ -60,8 +60,8 @@ class Row:
     by_class: Mapping[str, figure_tables.ClassFigure] = field(default_factory=dict)
 
 
-def print_measured(folder: Path, output_format: str) -> int:
-    """Print the last round's measurements; returns 1 if there are none."""
+def print_measured(folder: Path, output_format: str, things: str = "examples") -> int:
+    """Print the last round's measurements, for which `things` were counted; returns 1 if there are none."""
     lines = (folder / "history.jsonl").read_text().splitlines()
     measured = RoundRecord.model_validate_json(lines[-1]).measured if lines else {}
     if not measured:
@@ -72,7 +72,7 @@ def print_measured(folder: Path, output_format: str) -> int:
         print(json.dumps([asdict(row) for row in rows]))
     else:
         _print_table(rows)
-        _print_classes(rows)
+        _print_classes(rows, things)
     return 0
 
 
@@ -134,16 +134,16 @@ def _print_table(rows: Sequence[Row]) -> None:
     Console().print(table)
 
 
-def _print_classes(rows: Sequence[Row]) -> None:
-    """All devices' examples of each class, the share that is recognised, and that of each tier."""
+def _print_classes(rows: Sequence[Row], things: str) -> None:
+    """All devices' `things` of each class, the share that is recognised, and that of each tier."""
     whole, tiers = rows[-1].by_class, [row for row in rows if row.name.startswith(TIER)]
     if not whole:
         return
     if len(tiers) > MAX_TIERS:
         tiers = []
-    table = plain_table("By class: the share of its examples that is recognised")
+    table = plain_table(f"By class: the share of its {things} that is recognised")
     table.add_column("", overflow="fold")
-    add_numbers(table, "examples", "recall", "95 % interval", *(row.name for row in tiers))
+    add_numbers(table, things, "recall", "95 % interval", *(row.name for row in tiers))
     for name, figure in whole.items():
         shares = (_share(row.by_class[name].recall) if name in row.by_class else UNKNOWN for row in tiers)
         counted = (count_text(figure.examples), _share(figure.recall), _share_range(figure.interval))

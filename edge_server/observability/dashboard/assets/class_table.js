@@ -20,7 +20,7 @@ export class ClassTable {
     const made = JSON.stringify(found ?? null);
     if (!found || made === this._made) return;
     this._made = made;
-    write(this._note, `Share of a class's examples that is recognised after round ${found.round}, and of how many, with its 95 % interval`);
+    write(this._note, `Share of a class's ${found.things} that is recognised after round ${found.round}, and of how many, with its 95 % interval`);
     const heads = ["Class", ...found.columns];
     const body = el("tbody", { role: "rowgroup" }, found.rows.map((row) => rowOf(row, heads)));
     this._table.replaceChildren(tableOf("Recall by class", heads, heads.map((_, place) => (place ? "number" : null)), body));

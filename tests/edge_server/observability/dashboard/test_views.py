@@ -351,6 +351,7 @@ def test_the_newest_counts_by_class_are_sent_with_their_intervals(tmp_path):
     moment = replace(MOMENT, history=(counted, record(2)))
     found = run_value(facts, moment, now=NOW, live=True)["by_class"]
     assert (found["round"], found["columns"]) == (1, ["test data", "all devices", "a", "b"])
+    assert found["things"] == "examples"
     assert [row["name"] for row in found["rows"]] == ["cat", "dog"]
     cat, dog = (row["cells"] for row in found["rows"])
     assert cat[0] == {"examples": 0, "right": 0, "recall": None, "interval": None}

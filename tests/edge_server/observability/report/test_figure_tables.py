@@ -75,6 +75,18 @@ def test_devices_that_counted_their_classes_have_a_table_together_and_one_each()
     assert rows(each) == [["a", "67% of 3", "0% of 1"], ["b", "100% of 1", "-"]]
 
 
+def test_classes_of_a_detector_have_boxes() -> None:
+    counts = {"cat": (4, 3)}
+    device = MeasuredDevice(tier=1, examples=2, by_class=counts)
+    figures = {"test_metrics": {"map50": 0.5}, "test_by_output": {"cat": 0.5}, "test_by_class": counts}
+    _, outputs, pooled, _ = figure_section(
+        [measured(1, **figures, measured={"a": device})], "detection"
+    ).blocks
+    assert outputs.columns == ("output", "ap50", "boxes", "recall", "95 % interval of recall")
+    assert pooled.columns == ("class", "boxes", "recall", "95 % interval of recall")
+    assert "the share of its boxes that is recognised" in str(pooled.caption)
+
+
 def test_many_classes_have_no_column_each() -> None:
     many = MeasuredDevice(tier=1, examples=21, by_class={str(number): (1, 1) for number in range(21)})
     history = [measured(1, client_metrics={"accuracy": 0.5}, measured={"a": many})]
