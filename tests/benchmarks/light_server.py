@@ -13,15 +13,8 @@ from edge_client.storage.blob_store import BlobStore
 from edge_server.config.config import Config
 from edge_server.coordinator.round_record import RoundFigures
 from edge_server.observability.counters import Durations
+from edge_server.rounds import events
 from edge_server.rounds.agreed_lists import ClassList
-from edge_server.rounds.events import (
-    Assignment,
-    CheckUpdate,
-    CloseRound,
-    PlanRound,
-    RoundPlanned,
-    UpdateChecked,
-)
 from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.event_list import EventRecorder
 from edge_server.storage.records import RoundRecord, Summary
@@ -84,7 +77,7 @@ class LightCoordinator:
         self.repair = SimpleNamespace(repair=lambda digests, tasks: frozenset[str](), repair_all=None)
         self._ref, self.began, self.write_end = self.store.put_blob(model), 0.0, 0.0
 
-    def plan(self, command: PlanRound, *, chunk_bytes: int) -> RoundPlanned:
+    def plan(self, command: events.PlanRound, *, chunk_bytes: int) -> events.RoundPlanned:
         """Plan the tasks of the only round; the clock starts."""
         self.began = time.perf_counter()
         if self.object_store is not None:
@@ -105,20 +98,24 @@ class LightCoordinator:
             for device in command.devices
         }
         limit = 2 * self._ref.size
-        return RoundPlanned(command.attempt, {name: Assignment(task, limit) for name, task in tasks.items()})
+        return events.RoundPlanned(
+            command.attempt, {name: events.Assignment(task, limit) for name, task in tasks.items()}
+        )
 
-    def check_all(self, checks: Sequence[tuple[CheckUpdate, TrainTask]], state: None) -> list[UpdateChecked]:
+    def check_all(
+        self, checks: Sequence[tuple[events.CheckUpdate, TrainTask]], state: None
+    ) -> list[events.UpdateChecked]:
         """Check all updates with one wait for the disk."""
         self.store.keep_sound(command.update.blob for command, _ in checks)
         return [self._check(command) for command, _ in checks]
 
-    def _check(self, command: CheckUpdate) -> UpdateChecked:
+    def _check(self, command: events.CheckUpdate) -> events.UpdateChecked:
         """Check size and digest."""
         sound = self.store.verify(command.update.blob)
         reason = None if sound else Reason.DIGEST_MISMATCH
-        return UpdateChecked(command.device, command.update.blob.digest, reason)
+        return events.UpdateChecked(command.device, command.update.blob.digest, reason)
 
-    def close(self, command: CloseRound, figures: RoundFigures) -> RoundRecord:
+    def close(self, command: events.CloseRound, figures: RoundFigures) -> RoundRecord:
         """Close the round; the clock stops."""
         self.write_end = time.perf_counter()
         record = RoundRecord(

@@ -22,26 +22,8 @@ from edge_server.coordinator.coordinator import assemble
 from edge_server.coordinator.round_record import closed_event
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import open_run
+from edge_server.rounds import events
 from edge_server.rounds import machine as rounds
-from edge_server.rounds.events import (
-    Announce,
-    CheckUpdate,
-    ChunkReceived,
-    CloseRound,
-    Command,
-    EndRun,
-    Event,
-    MessageReceived,
-    Note,
-    PlanRound,
-    RecordDelivery,
-    RollBack,
-    Send,
-    SendChunks,
-    Started,
-    Tick,
-    WriteUpdateChunk,
-)
 from edge_server.rounds.machine import Federation
 from edge_server.storage.records import Summary
 from schemas.messages import Birth, BlobRequest, DeliverTask, Delivery, Task, TrainTask, Update
@@ -112,7 +94,7 @@ class SingleProcessServer:
 
     def run(self) -> str:
         """Continue until the run ends; returns its outcome."""
-        self._step(Started())
+        self._step(events.Started())
         for number, (name, tier) in enumerate(TIERS.items()):
             birth = Birth(
                 federation=FEDERATION,
@@ -121,7 +103,7 @@ class SingleProcessServer:
                 profile=CapabilityProfile(tier=tier),
                 data=CARD,
             )
-            self._step(MessageReceived(birth))
+            self._step(events.MessageReceived(birth))
         while self.outcome is None:
             if self.todo:
                 self.todo.popleft()()
@@ -133,39 +115,39 @@ class SingleProcessServer:
     def _wait(self) -> None:
         self.now += 1.0
         assert self.now < 1000, f"no progress: {self.federation.phase}"
-        self._step(Tick())
+        self._step(events.Tick())
 
-    def _step(self, event: Event) -> None:
+    def _step(self, event: events.Event) -> None:
         self.federation, commands = rounds.step(self.federation, event, self.now)
         for command in commands:
             # A job of the coordinator uses the task at the time of queueing.
-            if isinstance(command, CheckUpdate):
+            if isinstance(command, events.CheckUpdate):
                 task = self.federation.participants[command.device].assignment.task
                 self.todo.append(partial(self._check, command, task))
             else:
                 self.todo.append(partial(self._do, command))
 
-    def _check(self, command: CheckUpdate, task: Task) -> None:
+    def _check(self, command: events.CheckUpdate, task: Task) -> None:
         self._step(self.coordinator.checker.check(command, task, self.coordinator.model.state))
 
-    def _do(self, command: Command) -> None:
+    def _do(self, command: events.Command) -> None:
         match command:
-            case Send(device, message):
+            case events.Send(device, message):
                 self._deliver(self.devices[device], message)
-            case PlanRound():
+            case events.PlanRound():
                 self._step(self.coordinator.planner.plan(command))
-            case CloseRound():
+            case events.CloseRound():
                 self._step(closed_event(self.coordinator.aggregator.close(command)))
                 self.todo.append(self.coordinator.recorder.record_round)
-            case RollBack():
+            case events.RollBack():
                 self._step(self.coordinator.rollback.undo(command))
-            case WriteUpdateChunk(_, chunk):
+            case events.WriteUpdateChunk(_, chunk):
                 self.coordinator.storage.store.write_chunk(chunk.ref, chunk.index, chunk.data)
-            case RecordDelivery(delivery):
+            case events.RecordDelivery(delivery):
                 self.coordinator.storage.journal.write_delivery(delivery)
-            case EndRun(outcome):
+            case events.EndRun(outcome):
                 self.outcome = outcome
-            case Announce() | SendChunks() | Note():
+            case events.Announce() | events.SendChunks() | events.Note():
                 pass
 
     def _deliver(self, device: Device, message: object) -> None:
@@ -175,15 +157,15 @@ class SingleProcessServer:
                 have = NO_CHUNKS
                 if device.claimed.blob.digest in self.found:
                     have = self.coordinator.storage.store.present(device.claimed.blob)
-                self._step(MessageReceived(device.claimed, have))
+                self._step(events.MessageReceived(device.claimed, have))
             case DeliverTask():
-                self._step(MessageReceived(_delivery(message, device.name)))
+                self._step(events.MessageReceived(_delivery(message, device.name)))
             case BlobRequest(digest=digest, first=first, count=count):
                 assert device.claimed is not None
                 assert device.claimed.blob.digest == digest
                 for index in range(first, first + count):
                     frame = device.store.read_frame(device.claimed.blob, index)
-                    self._step(ChunkReceived(device.name, decode_chunk(frame)))
+                    self._step(events.ChunkReceived(device.name, decode_chunk(frame)))
             case _ if getattr(message, "kind", "") == "acknowledgement":
                 digest = getattr(message, "digest", None)
                 device.acknowledged |= {digest} if digest else set()

@@ -12,19 +12,8 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from edge_client.transport.broker_link import BrokerAddress
 from edge_server.config.config import Config
+from schemas import messages
 from schemas.errors import Reason
-from schemas.messages import (
-    Acknowledgement,
-    Birth,
-    BlobRequest,
-    Death,
-    Refusal,
-    Task,
-    TaskReply,
-    Update,
-    decode_message,
-    encode_message,
-)
 from schemas.tensors.chunks import BlobRef, digest_of, encode_chunk
 from schemas.values import DataCard, TrainingMetrics
 from tests.groups import encode_groups
@@ -56,18 +45,18 @@ class Rogue:
     def expect(self, kind: type) -> object:
         """The next message of this kind."""
         while True:
-            message = decode_message(self.inbox.get(timeout=DEADLINE_S))
+            message = messages.decode_message(self.inbox.get(timeout=DEADLINE_S))
             if isinstance(message, kind):
                 return message
 
     def refuse_probe(self) -> None:
         """Answer that the blob which the server requests from new devices is unknown."""
-        request = self.expect(BlobRequest)
-        assert isinstance(request, BlobRequest)
-        answer = Refusal(
+        request = self.expect(messages.BlobRequest)
+        assert isinstance(request, messages.BlobRequest)
+        answer = messages.Refusal(
             federation="test", device=request.device, reason=Reason.UNKNOWN_BLOB, digest=request.digest
         )
-        self.send(encode_message(answer))
+        self.send(messages.encode_message(answer))
 
     def close(self) -> None:
         self.client.disconnect()
@@ -81,7 +70,7 @@ def rogue(address: BrokerAddress) -> Iterator[Rogue]:
     client.close()
 
 
-def reply(**changes: object) -> TaskReply:
+def reply(**changes: object) -> messages.TaskReply:
     fields = {
         "federation": "test",
         "device": "mallory",
@@ -90,7 +79,7 @@ def reply(**changes: object) -> TaskReply:
         "attempt": 1,
         "accepted": True,
     }
-    return TaskReply(**{**fields, **changes})
+    return messages.TaskReply(**{**fields, **changes})
 
 
 MALFORMED = (
@@ -100,10 +89,12 @@ MALFORMED = (
     (b'{"kind": "gossip"}', "mallory/up/control", "unknown-kind"),
     (b'{"kind": "birth", "protocol": 99}', "mallory/up/birth", "unsupported-protocol"),
     (b'{"kind": "task-reply", "detail": "' + b"x" * 100_000 + b'"}', "mallory/up/control", "oversized"),
-    (encode_message(reply(federation="other")), "mallory/up/control", "wrong-federation"),
-    (encode_message(reply(device="eve")), "mallory/up/control", "wrong-sender"),
+    (messages.encode_message(reply(federation="other")), "mallory/up/control", "wrong-federation"),
+    (messages.encode_message(reply(device="eve")), "mallory/up/control", "wrong-sender"),
     (
-        encode_message(Acknowledgement(federation="test", device="mallory", run="run-1", attempt=1)),
+        messages.encode_message(
+            messages.Acknowledgement(federation="test", device="mallory", run="run-1", attempt=1)
+        ),
         "mallory/up/control",
         "unknown-kind",
     ),
@@ -117,8 +108,8 @@ def test_malformed_messages_are_refused_with_the_reason(serve: Serve, rogue: Rog
     expected = Counter[str]()
     for payload, topic, reason in MALFORMED:
         rogue.send(payload, topic)
-        refusal = rogue.expect(Refusal)
-        assert isinstance(refusal, Refusal)
+        refusal = rogue.expect(messages.Refusal)
+        assert isinstance(refusal, messages.Refusal)
         assert refusal.reason == reason, payload[:80]
         expected[reason] += 1
         counted = run.server.reporter.counters.refusals["mallory", reason]
@@ -133,18 +124,18 @@ def test_bad_updates_are_refused_and_the_round_continues_without_them(
     words["strategy.pruner"] = "index"
     config = demo_config(rounds=1, **words)
     rogue.send(
-        encode_message(Birth(federation="test", device="mallory", session=1, data=CARD)),
+        messages.encode_message(messages.Birth(federation="test", device="mallory", session=1, data=CARD)),
         "mallory/up/birth",
         retain=True,
     )
     with devices(config, address, tmp_path / "devices"):
         run = serve(config)
         rogue.refuse_probe()
-        task = rogue.expect(Task)
-        assert isinstance(task, Task)
+        task = rogue.expect(messages.Task)
+        assert isinstance(task, messages.Task)
         data = nan_blob()
         blob = BlobRef(digest=digest_of(data), size=len(data))
-        update = Update(
+        update = messages.Update(
             federation="test",
             device="mallory",
             run=task.run,
@@ -153,13 +144,13 @@ def test_bad_updates_are_refused_and_the_round_continues_without_them(
             blob=blob,
             metrics=TrainingMetrics(examples=10, epochs=1, steps=1),
         )
-        rogue.send(encode_message(update))
+        rogue.send(messages.encode_message(update))
         rogue.send(encode_chunk(blob.digest, 0, data), "mallory/up/blob")
-        refusal = rogue.expect(Refusal)
-        assert isinstance(refusal, Refusal)
+        refusal = rogue.expect(messages.Refusal)
+        assert isinstance(refusal, messages.Refusal)
         assert refusal.reason == "wrong-shape"
-        gone = Death(federation="test", device="mallory", session=1)
-        rogue.send(encode_message(gone), "mallory/up/birth")
+        gone = messages.Death(federation="test", device="mallory", session=1)
+        rogue.send(messages.encode_message(gone), "mallory/up/birth")
         summary = run.finished()
     record = run.server.reporter.counters.history[0]
     assert summary.outcome == "finished"

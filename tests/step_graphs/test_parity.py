@@ -25,17 +25,8 @@ from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
 from tests.step_graphs import __main__ as command
-from tests.step_graphs.cases import (
-    CLASSES,
-    OBJECTIVES,
-    OPTIMIZERS,
-    Case,
-    Network,
-    every_case,
-    examples,
-    network,
-    plan,
-)
+from tests.step_graphs import cases
+from tests.step_graphs.cases import plan
 from tests.step_graphs.graphs import drawn
 from tests.step_graphs.parity import Difference, compared, difference
 from tests.step_graphs.recorded import recorded
@@ -43,34 +34,40 @@ from tests.step_graphs.recorded import recorded
 
 def test_every_shipped_network_is_compared() -> None:
     pictures = {name for name, known in MODELS.items() if len(known.example_shape) == 3}
-    assert {case.model for case in every_case()} == pictures
+    assert {case.model for case in cases.every_case()} == pictures
 
 
-@pytest.mark.parametrize("objective", [name for name in OBJECTIVES if name not in DRAWN_INSIDE])
+@pytest.mark.parametrize("objective", [name for name in cases.OBJECTIVES if name not in DRAWN_INSIDE])
 def test_objectives_take_torchs_steps(objective: str) -> None:
-    found = compared(Case("mlp", 1, objective))
+    found = compared(cases.Case("mlp", 1, objective))
     assert found.is_close, found
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", cases.OPTIMIZERS)
 def test_optimizers_take_torchs_steps(optimizer: str) -> None:
-    found = compared(Case("mlp", 1, "plain", optimizer))
+    found = compared(cases.Case("mlp", 1, "plain", optimizer))
     assert found.is_close, found
 
 
 def test_convolutions_and_overlapping_pools_take_torchs_steps() -> None:
-    case = Case("cnn-batch", 1)
-    small = network(case.model, case.tier, (1, 12, 12))
+    case = cases.Case("cnn-batch", 1)
+    small = cases.network(case.model, case.tier, (1, 12, 12))
     found = difference(case, small, drawn(small, ()))
     assert found.is_same, found
 
 
 def test_recording_changes_nothing_of_torchs_training() -> None:
-    case = Case("mlp", 5, "attentive", "adam")
-    found = network(case.model, case.tier)
+    case = cases.Case("mlp", 5, "attentive", "adam")
+    found = cases.network(case.model, case.tier)
     last = recorded(case, found)[-1].after.arrays
     module = found.module()
-    train(module, examples(found.model.input_shape), plan(case), spec=found.spec, channel_map=found.channels)
+    train(
+        module,
+        cases.examples(found.model.input_shape),
+        plan(case),
+        spec=found.spec,
+        channel_map=found.channels,
+    )
     assert all(np.array_equal(array, last[name]) for name, array in arrays_of(module).items())
 
 
@@ -107,8 +104,8 @@ WRONG_OPTIMIZERS: Mapping[str, tuple[str, Callable[[TrainingPlan], Any]]] = {
 @pytest.mark.parametrize("wrong", WRONG_OPTIMIZERS)
 def test_another_optimizer_is_noticed(wrong: str) -> None:
     name, made = WRONG_OPTIMIZERS[wrong]
-    case = Case("mlp", 1, "plain", name)
-    with patch.dict(optimizers.OPTIMIZERS, {OPTIMIZERS[name].get("optimizer", "sgd"): made}):
+    case = cases.Case("mlp", 1, "plain", name)
+    with patch.dict(optimizers.OPTIMIZERS, {cases.OPTIMIZERS[name].get("optimizer", "sgd"): made}):
         assert not compared(case).is_same
 
 
@@ -120,12 +117,12 @@ def test_a_larger_sam_radius_is_noticed() -> None:
         return uphill(training, gradients)
 
     with patch.object(Training, "uphill", farther):
-        assert not compared(Case("mlp", 1, "plain", "momentum")).is_same
+        assert not compared(cases.Case("mlp", 1, "plain", "momentum")).is_same
 
 
 def test_a_stronger_prox_is_noticed() -> None:
     with patch.dict(registry.OBJECTIVES, {"prox": _StrongProx}):
-        assert not compared(Case("mlp", 1, "prox")).is_same
+        assert not compared(cases.Case("mlp", 1, "prox")).is_same
 
 
 def test_gradients_that_onnxruntime_alone_gets_wrong_are_noticed() -> None:
@@ -137,46 +134,46 @@ def test_gradients_that_onnxruntime_alone_gets_wrong_are_noticed() -> None:
         return loss
 
     with patch.object(StepSession, "run", wrong):
-        assert not compared(Case("mlp", 1)).is_same
+        assert not compared(cases.Case("mlp", 1)).is_same
 
 
 def test_a_missing_scaler_is_noticed() -> None:
-    case = Case("mlp", 1, "scaler")
-    found = network(case.model, case.tier)
+    case = cases.Case("mlp", 1, "scaler")
+    found = cases.network(case.model, case.tier)
     assert not difference(case, found, drawn(found, ())).is_same
 
 
 def test_running_statistics_of_another_momentum_are_noticed() -> None:
-    found, case = _normalised(), Case("mlp", 5)
+    found, case = _normalised(), cases.Case("mlp", 5)
     graphs = drawn(found, ())
     assert difference(case, found, graphs).is_close
     found.whole[1].momentum = 0.11
     assert not difference(case, found, graphs).is_same
 
 
-def _normalised() -> Network:
+def _normalised() -> cases.Network:
     """A whole network with a batch normalisation."""
     torch.manual_seed(0)
     whole = nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, CLASSES)
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, cases.CLASSES)
     )
-    spec = ModelSpec(name="normalised", input_shape=(1, 8, 8), num_classes=CLASSES)
-    return Network(spec, SubModelSpec(), trace_channels(whole, (1, 8, 8)), whole, arrays_of(whole))
+    spec = ModelSpec(name="normalised", input_shape=(1, 8, 8), num_classes=cases.CLASSES)
+    return cases.Network(spec, SubModelSpec(), trace_channels(whole, (1, 8, 8)), whole, arrays_of(whole))
 
 
 def test_an_interrupted_comparison_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    taken: list[Case] = []
+    taken: list[cases.Case] = []
 
-    def instantly(case: Case) -> Difference:
+    def instantly(case: cases.Case) -> Difference:
         taken.append(case)
         return Difference(case, *[0.0] * 7)
 
     monkeypatch.setattr(command, "compared", instantly)
     file = tmp_path / "found.jsonl"
     words = ["mlp/1/plain", "--out", str(file)]
-    first = Difference(Case("mlp", 1, "plain", "adam"), *[0.0] * 7)
+    first = Difference(cases.Case("mlp", 1, "plain", "adam"), *[0.0] * 7)
     file.write_text(json.dumps(asdict(first)) + "\n")
     assert command.main(words) == 0
     assert [case.optimizer for case in taken] == ["sgd", "momentum", "adamw"]

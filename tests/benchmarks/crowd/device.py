@@ -6,21 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from edge_client.agent.session import machine
-from edge_client.agent.session.events import (
-    BlobChecked,
-    ChunkArrived,
-    Command,
-    Connected,
-    Event,
-    Received,
-    SendChunks,
-    SendMessage,
-    Settled,
-    StartWork,
-    Tick,
-    WorkDone,
-)
+from edge_client.agent.session import events, machine
 from edge_client.agent.session.machine import Session, SessionPhase
 from edge_client.transport.chunk_transfer import VerifyBlob
 from edge_server.transport.broker.packets import Will
@@ -85,13 +71,13 @@ class Device:
     def tick(self, now: float) -> None:
         """Handle the passing of time; an idle device does nothing."""
         if self._session.phase is not SessionPhase.IDLE:
-            self._step(Tick(), now)
+            self._step(events.Tick(), now)
 
     # --- incoming events ---
     def _ready(self) -> None:
         self._place.counts["ready"] += 1
         self.client.publish(self.topics[Channel.BIRTH], encode_message(self._birth()), retain=True)
-        self._step(Connected())
+        self._step(events.Connected())
 
     def _arrived(self, arrived: Arrived) -> None:
         counts = self._place.counts
@@ -100,11 +86,11 @@ class Device:
         elif arrived.topic == self.topics[Channel.DOWN_BLOB]:
             counts["chunks"] += 1
             counts[f"down {self.tier}"] += arrived.stop - arrived.start
-            self._step(ChunkArrived(self._place.contents.chunk(arrived)))
+            self._step(events.ChunkArrived(self._place.contents.chunk(arrived)))
         elif "/layers/" in arrived.topic:
             counts["shared chunks"] += 1
             counts[f"down {self.tier}"] += arrived.stop - arrived.start
-            self._step(ChunkArrived(self._place.contents.chunk(arrived), shared=True))
+            self._step(events.ChunkArrived(self._place.contents.chunk(arrived), shared=True))
         elif arrived.stop > arrived.start:
             own = arrived.topic != self._state_topic
             if own:
@@ -113,9 +99,9 @@ class Device:
             message = (decode_message if own else _announced)(
                 arrived.payload, federation=self._place.federation
             )
-            self._step(Received(message))
+            self._step(events.Received(message))
 
-    def _step(self, event: Event, now: float | None = None) -> None:
+    def _step(self, event: events.Event, now: float | None = None) -> None:
         try:
             stepped = machine.step(self._session, event, time.monotonic() if now is None else now)
         except PeerError as error:
@@ -131,19 +117,19 @@ class Device:
             self._do(command)
 
     # --- the machine's commands ---
-    def _do(self, command: Command) -> None:
+    def _do(self, command: events.Command) -> None:
         match command:
-            case SendMessage(message):
+            case events.SendMessage(message):
                 self._place.counts[f"sent {message.kind}"] += 1
                 self.client.publish(self.topics[Channel.UP], encode_message(message))
-            case SendChunks(ref, first, count):
+            case events.SendChunks(ref, first, count):
                 for index in range(first, min(first + count, ref.chunks)):
                     self._send_chunk(index)
             case VerifyBlob(ref):
-                self._step(BlobChecked(ref.digest, self._place.contents.sound(ref)))
-            case StartWork(task):
-                self._step(WorkDone(self._update(task)))
-            case Settled(_, refusal):
+                self._step(events.BlobChecked(ref.digest, self._place.contents.sound(ref)))
+            case events.StartWork(task):
+                self._step(events.WorkDone(self._update(task)))
+            case events.Settled(_, refusal):
                 self._place.counts["refused" if refusal else "accepted"] += 1
                 if refusal:
                     self._place.counts[f"refused: {refusal.reason} {refusal.detail}"] += 1

@@ -9,19 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from edge_server.transport.broker import decoding, encoding
-from edge_server.transport.broker.packets import (
-    V5,
-    ConnAck,
-    Connect,
-    Filter,
-    Packet,
-    PubAck,
-    SubAck,
-    Subscribe,
-    Unsubscribe,
-    Will,
-)
+from edge_server.transport.broker import decoding, encoding, packets
 
 SCRATCH_BYTES = 512 * 1024
 KEEP_ALIVE_S = 60
@@ -60,7 +48,7 @@ class Client(asyncio.BufferedProtocol):
         *,
         on_message: Callable[[Arrived], None],
         on_ready: Callable[[], None],
-        will: Will | None = None,
+        will: packets.Will | None = None,
         window: int = 16,
     ) -> None:
         self._client_id, self._filters, self._will = client_id, tuple(filters), will
@@ -78,8 +66,8 @@ class Client(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the CONNECT packet."""
         self._transport = cast(asyncio.Transport, transport)
-        connect = Connect(V5, self._client_id, keep_alive=KEEP_ALIVE_S, will=self._will)
-        self._write(encoding.encode(connect, V5))
+        connect = packets.Connect(packets.V5, self._client_id, keep_alive=KEEP_ALIVE_S, will=self._will)
+        self._write(encoding.encode(connect, packets.V5))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Read the rest of a large packet directly into its buffer, anything else into the shared buffer."""
@@ -134,10 +122,12 @@ class Client(asyncio.BufferedProtocol):
             return
         before, self._listened = self._listened, topics
         if gone := before - topics:
-            self._write(encoding.encode(Unsubscribe(self._next_id(), tuple(sorted(gone))), V5))
+            self._write(
+                encoding.encode(packets.Unsubscribe(self._next_id(), tuple(sorted(gone))), packets.V5)
+            )
         if new := topics - before:
-            filters = tuple(Filter(topic, 0) for topic in sorted(new))
-            self._write(encoding.encode(Subscribe(self._next_id(), filters), V5))
+            filters = tuple(packets.Filter(topic, 0) for topic in sorted(new))
+            self._write(encoding.encode(packets.Subscribe(self._next_id(), filters), packets.V5))
 
     def ping(self) -> None:
         """Send a PINGREQ."""
@@ -194,7 +184,7 @@ class Client(asyncio.BufferedProtocol):
         if first >> 4 == PUBLISH:
             self._take(first, data, start, stop)
             return
-        self._answered(decoding.decode(first, memoryview(bytes(memoryview(data)[start:stop])), V5))
+        self._answered(decoding.decode(first, memoryview(bytes(memoryview(data)[start:stop])), packets.V5))
 
     def _take(self, first: int, data: bytearray, start: int, stop: int) -> None:
         at = start + 2 + int.from_bytes(data[start : start + 2], "big")
@@ -209,18 +199,18 @@ class Client(asyncio.BufferedProtocol):
         if acknowledgement:
             self._write(acknowledgement)
 
-    def _answered(self, packet: Packet) -> None:
+    def _answered(self, packet: packets.Packet) -> None:
         match packet:
-            case ConnAck(code=0):
-                filters = tuple(Filter(topic, 1) for topic in self._filters)
-                self._write(encoding.encode(Subscribe(self._next_id(), filters), V5))
-            case ConnAck(code=code):
+            case packets.ConnAck(code=0):
+                filters = tuple(packets.Filter(topic, 1) for topic in self._filters)
+                self._write(encoding.encode(packets.Subscribe(self._next_id(), filters), packets.V5))
+            case packets.ConnAck(code=code):
                 self._lost(ConnectionError(f"refused with {code:#x}"))
-            case SubAck() if not self.is_open:
+            case packets.SubAck() if not self.is_open:
                 self.is_open = True
                 self.settled.set()
                 self._on_ready()
-            case PubAck():
+            case packets.PubAck():
                 self._under_way -= 1
                 self._pump()
             case _:
