@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from edge_client.models.fixed_state import distinct, sent_tensors
 from edge_client.models.modes import evaluating
-from edge_client.pruning.slicing import check_spec, cut_axes, expect_shape
+from edge_client.pruning.index_sets import check_spec, cut_axes, expect_shape
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
 from schemas.tensors.arrays import ComputedArrays, blocks, kind_of, rows_of

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from edge_client.pruning import index_sets, slicing
+from edge_client.pruning import index_sets
 from edge_client.pruning.channel_selection import group_scores, personal_spec, prefix_spec
 from schemas.messages import TrainTask, tasks
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -112,7 +112,7 @@ def in_global(groups: Groups, before: Groups, spec: SubModelSpec, channel_map: C
     for group, arrays in groups.items():
         known = before.get(group, {})
         own = {name: array for name, array in arrays.items() if name in channel_map.parameters}
-        full, coverage = slicing.expand(own, spec, channel_map)
+        full, coverage = index_sets.expand(own, spec, channel_map)
         laid = {**arrays, **full}
         for name in full.keys() & known.keys():
             laid[name] = np.where(coverage[name], full[name], known[name])

@@ -17,7 +17,7 @@ from torch import nn
 from edge_client.data.dataset import Inputs
 from edge_client.models import build, frozen_part
 from edge_client.models.modes import normalises_batches
-from edge_client.pruning import slicing, surgery
+from edge_client.pruning import index_sets, surgery
 from edge_client.pruning.submodel_cache import SubModelCache
 from edge_client.system.process_memory import is_shortage
 from edge_client.training import cost_model, epochs, results, step_capture, trainer
@@ -87,7 +87,7 @@ class ModuleJob(trainer.TrainingJob):
         if trained is not None and still is not None:
             # Behind what other tiers train, features would be others in each round.
             trained = frozenset(self.received["model"]) - still.arrays
-        own = slicing.submodel_map(self.channel_map, task.spec)
+        own = index_sets.submodel_map(self.channel_map, task.spec)
         shape, received = task.model.input_shape, self.received
         return split_for(self.module, trained, shape, self.plan, self.data.train, received, own)
 

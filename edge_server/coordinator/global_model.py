@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from edge_client.data.dataset import Inputs, LabelledData
 from edge_client.models import fixed_state, frozen_values
 from edge_client.models.frozen_part import find_split
-from edge_client.pruning import slicing, surgery
+from edge_client.pruning import index_sets, surgery
 from edge_client.training import evaluation
 from edge_client.training.feature_cache import FeatureCache
 from edge_client.training.results import Evaluation
@@ -136,13 +136,13 @@ class GlobalModel:
         module = surgery.compact(self._module, spec, self._channel_map)
         shapes = {name: layout.shape for name, layout in self._channel_map.parameters.items()}
         zeros = {name: np.broadcast_to(np.float32(0), shape) for name, shape in shapes.items()}
-        surgery.borrow_arrays(module, slicing.extract(zeros, spec, self._channel_map))
+        surgery.borrow_arrays(module, index_sets.extract(zeros, spec, self._channel_map))
         return surgery.count_macs(module, self._spec.input_shape)
 
     def sub_model(self, params: Arrays, spec: SubModelSpec) -> nn.Module:
         """The dense network of `spec` with its part of `params`, to be inspected, not trained."""
         module = surgery.compact(self._module, spec, self._channel_map)
-        surgery.borrow_arrays(module, slicing.extract(params, spec, self._channel_map))
+        surgery.borrow_arrays(module, index_sets.extract(params, spec, self._channel_map))
         return module
 
     def test(
@@ -164,7 +164,7 @@ class GlobalModel:
     def _outputs_by_features(self, params: Arrays, spec: SubModelSpec, data: LabelledData) -> Tensor | None:
         """The outputs if what no device trains comes first in the network; it then sees the data once."""
         make = partial(surgery.compact, self._module, spec, self._channel_map)
-        return self._split.outputs(spec, slicing.extract(params, spec, self._channel_map), data, make)
+        return self._split.outputs(spec, index_sets.extract(params, spec, self._channel_map), data, make)
 
     def test_all(
         self,
@@ -187,7 +187,7 @@ class GlobalModel:
 
     def _cut(self, spec: SubModelSpec) -> Cut:
         layouts = self._channel_map.parameters.items()
-        return {name: slicing.cut_axes(layout, spec) for name, layout in layouts}
+        return {name: index_sets.cut_axes(layout, spec) for name, layout in layouts}
 
     def add_graphs(self, graphs: Iterable[bytes]) -> None:
         """Try these graphs before others are drawn."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from edge_client.data.tasks.registry import learning_task
 from edge_client.inference.export.graph_export import graphs_folder
 from edge_client.models import attributes, fixed_state, frozen_part
-from edge_client.pruning import slicing, surgery
+from edge_client.pruning import index_sets, surgery
 from edge_client.storage.atomic_files import write_synced
 from edge_client.training.evaluation import Loss, loss_of
 from edge_client.training.step_graphs.drawing.export import drawing_version
@@ -102,7 +102,7 @@ class StepGraphs:
         module = self._network.sub_model(params, spec).requires_grad_(True)
         graphs = {GRAPH: inference}
         step = _Step(module, spec, objectives, trained, self._input_shape, trains)
-        own = slicing.submodel_map(self._channel_map, spec)
+        own = index_sets.submodel_map(self._channel_map, spec)
         if parts := self._split(module, objectives, trained, still, widths, own):
             rest = parts.rest_in(training=True)
             step = replace(step, module=rest, spec=SubModelSpec(), shape=(parts.width,))

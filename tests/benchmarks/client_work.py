@@ -21,7 +21,7 @@ from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.models.build import build_model
 from edge_client.pruning.channel_graph.trace import trace_channels
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import extract
 from edge_client.pruning.surgery import arrays_of
 from edge_client.storage.blob_store import BlobStore
 from edge_client.system.process_memory import keep_freed_memory

@@ -7,7 +7,7 @@ import atheris
 OURS = [
     "schemas",
     "edge_client.data.sounds.sound_files",
-    "edge_client.pruning.slicing",
+    "edge_client.pruning.index_sets",
     "edge_server.transport.broker",
     "edge_server.coordinator.validation",
 ]

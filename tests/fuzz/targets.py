@@ -28,7 +28,7 @@ from edge_client.compression.quantization import Fp16, Int8
 from edge_client.compression.uplink import encode_answer
 from edge_client.compression.zstd import unpack
 from edge_client.data.sounds.sound_files import read_sound
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import extract
 from edge_client.pruning.update_coordinates import Answer
 from edge_client.storage.client_archive import DamagedArchive, unpack_wheels
 from edge_client.transport.message_parts import PART_HEADER_BYTES, Parts, split

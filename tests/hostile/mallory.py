@@ -11,7 +11,7 @@ import numpy as np
 from edge_client.agent.agent import Agent, AgentSettings
 from edge_client.agent.session.events import SendChunks, WorkDone, WorkFailed
 from edge_client.data.local import LocalData
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import extract
 from schemas.errors import Reason
 from schemas.messages import TaskReply, Update
 from schemas.submodel import ChannelMap, SubModelSpec

@@ -9,7 +9,7 @@ import pytest
 
 from edge_client.agent.settings import TaskContext
 from edge_client.agent.task_runner import do_training
-from edge_client.pruning.slicing import cut_axes
+from edge_client.pruning.index_sets import cut_axes
 from edge_server.coordinator.coordinator import Coordinator
 from schemas.messages import Task, Update
 from schemas.submodel import SubModelSpec

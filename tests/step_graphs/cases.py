@@ -17,7 +17,7 @@ from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import extract
 from edge_client.pruning.surgery import arrays_of, compact, load_arrays
 from edge_server.strategy.pruning.pruners import target_layers
 from schemas.strategy import Component, TrainingPlan

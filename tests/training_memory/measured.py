@@ -22,7 +22,7 @@ from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import extract
 from edge_client.pruning.submodel_cache import SubModelCache
 from edge_client.pruning.surgery import arrays_of
 from edge_client.system.process_memory import keep_freed_memory

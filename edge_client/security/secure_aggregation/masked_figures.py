@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import learning_task
-from edge_client.pruning.slicing import check_spec, cut_axes, extract
+from edge_client.pruning.index_sets import check_spec, cut_axes, extract
 from schemas import messages, statistics
 from schemas.errors import ConfigError, PeerError, Reason
 from schemas.security.secure_aggregation import MaskedSegment, MaskingTerms

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from edge_client.pruning.index_sets import IndexSet, submodel_index_set
-from edge_client.pruning.slicing import submodel_map
+from edge_client.pruning.index_sets import IndexSet, submodel_index_set, submodel_map
 from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.training.objectives.base import (
     Batch,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from edge_client.pruning.slicing import submodel_map
+from edge_client.pruning.index_sets import submodel_map
 from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.training.objectives.base import Batch, LocalObjective, TrainingContext, array_of
 from schemas.submodel import ChannelMap, Segment, SubModelSpec

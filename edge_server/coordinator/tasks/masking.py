@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.pruning.slicing import expected_shapes
+from edge_client.pruning.index_sets import expected_shapes
 from edge_client.security.secure_aggregation import mask_update, masked_figures, masks
 from edge_server.config.config import Config
 from edge_server.config.privacy import PrivacySettings

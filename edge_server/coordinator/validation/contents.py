@@ -18,7 +18,7 @@ from edge_client.compression.chain import make_chain
 from edge_client.compression.low_rank import factor_shapes
 from edge_client.compression.zstd import is_compressed, unpack
 from edge_client.pruning.channel_selection import kept_count
-from edge_client.pruning.slicing import check_spec, expected_shapes
+from edge_client.pruning.index_sets import check_spec, expected_shapes
 from edge_client.storage.file_recycling import SUFFIX, Spares
 from edge_server.coordinator.validation import consistency, data_statistics
 from edge_server.strategy.groups.rule import MAX_ROWS, GroupRule, Shape

@@ -12,7 +12,7 @@ import numpy as np
 from edge_client.compression import decoding, quantization, zstd
 from edge_client.compression.chain import Chain, make_chain
 from edge_client.compression.sparse import Sparse, check_sparse, column_type
-from edge_client.pruning.slicing import expected_shapes
+from edge_client.pruning.index_sets import expected_shapes
 from edge_client.security.secure_aggregation.mask_update import GROUP
 from edge_server.coordinator.validation import consistency, contents, data_statistics
 from edge_server.strategy.aggregation.updates import ClientUpdate, SummedArrays

@@ -21,7 +21,7 @@ from torch import nn
 from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData
 from edge_client.models import build, fixed_state, registry
-from edge_client.pruning import slicing, surgery
+from edge_client.pruning import index_sets, surgery
 from edge_client.pruning.channel_selection import group_ratios
 from edge_server.config import load, test_data
 from edge_server.config.config import Config
@@ -119,7 +119,7 @@ def tier_model(config: Config, data: LabelledData, version: Path, tier: int) -> 
     whole = build.build_blank(test_data.model_spec(config, data))
     fixed_state.fill_fixed(whole, read_fixed(version))
     module = surgery.cut_down(whole, spec, channels)
-    surgery.load_arrays(module, slicing.extract(params, spec, channels))
+    surgery.load_arrays(module, index_sets.extract(params, spec, channels))
     return module
 
 

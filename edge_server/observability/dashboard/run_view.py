@@ -9,7 +9,7 @@ from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from edge_client.data.tasks.words import reference_text
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
-from edge_client.pruning.slicing import expected_shapes
+from edge_client.pruning.index_sets import expected_shapes
 from edge_server.config.config import Config
 from edge_server.observability import data_statistics, figures
 from edge_server.observability.dashboard.run_reader import FolderFacts, count_parameters

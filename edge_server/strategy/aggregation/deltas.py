@@ -11,8 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.compression.decoding import Decoded
-from edge_client.pruning.index_sets import AxisIndex, IndexSet, axis_key, full_index_set, read_rows, to_array
-from edge_client.pruning.slicing import check_spec, expect_shape, moved_axes
+from edge_client.pruning.index_sets import (
+    AxisIndex,
+    IndexSet,
+    axis_key,
+    check_spec,
+    expect_shape,
+    full_index_set,
+    moved_axes,
+    read_rows,
+    to_array,
+)
 from edge_server.strategy.aggregation.blocks import as_rows
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, SubModelSpec

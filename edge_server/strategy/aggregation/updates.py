@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, overload
 
-from edge_client.pruning.index_sets import IndexSet, empty_index_set, submodel_index_set
-from edge_client.pruning.slicing import check_spec
+from edge_client.pruning.index_sets import IndexSet, check_spec, empty_index_set, submodel_index_set
 from edge_client.system.plugins import Traits
 from edge_server.strategy.aggregation.deltas import DeltaRows, SubModelDeltas, UpdateCoverage, delta_rows
 from schemas.errors import InvariantError

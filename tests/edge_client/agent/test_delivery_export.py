@@ -24,7 +24,7 @@ from edge_client.inference.quantization import trial
 from edge_client.inference.quantization.selection import ALL, VariantSettings
 from edge_client.models.build import build_model
 from edge_client.pruning.channel_graph.trace import trace_channels
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import extract
 from edge_client.pruning.surgery import arrays_of
 from edge_client.storage.blob_store import BlobStore
 from edge_client.training.choice import make_trainer

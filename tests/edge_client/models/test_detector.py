@@ -10,7 +10,7 @@ from edge_client.models.fixed_state import drawn_state, fixed_tensors, sent_tens
 from edge_client.models.registry import entry, is_ours, trunk_of
 from edge_client.pruning.channel_graph.trace import trace
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
-from edge_client.pruning.slicing import cut_axes
+from edge_client.pruning.index_sets import cut_axes
 from edge_client.pruning.surgery import compact, parameter_count
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec

@@ -12,7 +12,7 @@ from edge_client.models.build import build_model
 from edge_client.models.registry import MODELS, entry
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import extract
 from edge_client.pruning.surgery import arrays_of, compact
 from edge_client.training.step_graphs.drawing.step import draw_step
 from edge_server.config.load import load_config

@@ -16,7 +16,7 @@ from edge_client.models.registry import entry
 from edge_client.models.vit_tiny import ViTTiny
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
-from edge_client.pruning.slicing import expand, extract
+from edge_client.pruning.index_sets import expand, extract
 from edge_client.pruning.surgery import arrays_of, compact, count_macs, parameter_count
 from edge_client.training.step_graphs.drawing.step import draw_step
 from schemas.errors import ConfigError

@@ -9,7 +9,7 @@ from torch import nn
 
 from edge_client.models.build import build_model
 from edge_client.pruning.channel_graph.trace import trace_channels
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import extract
 from edge_client.pruning.surgery import arrays_of, borrow_arrays, hollow, load_arrays, trained_since
 from edge_client.pruning.update_coordinates import in_sub_model
 from edge_server.coordinator.global_model import GlobalModel

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_client.pruning.channel_graph.trace import trace_channels
-from edge_client.pruning.slicing import expand, expected_shapes, extract, permute
+from edge_client.pruning.index_sets import expand, expected_shapes, extract, permute
 from edge_client.pruning.surgery import arrays_of
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec

@@ -9,7 +9,7 @@ from edge_client.data.dataset import LabelledData
 from edge_client.models.build import build_model
 from edge_client.models.fixed_state import drawn_state
 from edge_client.pruning.channel_graph.trace import trace_channels
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import extract
 from edge_client.pruning.submodel_cache import SubModelCache
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training import loop

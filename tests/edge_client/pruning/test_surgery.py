@@ -15,7 +15,7 @@ from edge_client.models.graphs.filling import fill
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
-from edge_client.pruning.slicing import cut_axes, expand, expected_shapes, extract, permute
+from edge_client.pruning.index_sets import cut_axes, expand, expected_shapes, extract, permute
 from edge_client.pruning.surgery import arrays_of, compact, count_macs, load_arrays, parameter_count
 from schemas.errors import InvariantError
 from schemas.submodel import SubModelSpec

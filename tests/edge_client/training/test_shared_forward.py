@@ -14,7 +14,7 @@ from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios
-from edge_client.pruning.slicing import cut_axes
+from edge_client.pruning.index_sets import cut_axes
 from edge_client.pruning.surgery import compact
 from edge_client.training.evaluation import evaluate
 from edge_client.training.shared_forward import Cut, evaluate_sub_models, prepare_modules, shared_outputs

@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 
 from edge_client.agent.session import events as on_device
-from edge_client.pruning.slicing import expand, expected_shapes
+from edge_client.pruning.index_sets import expand, expected_shapes
 from edge_client.security.secure_aggregation.mask_update import masked_groups
 from edge_server.coordinator.tasks.masking import sum_masked_updates
 from edge_server.coordinator.validation.update import examine_masked

@@ -7,7 +7,7 @@ out.weight    [2, 5], out.bias    [2]     its consumer, channels on axis 1
 import numpy as np
 
 from edge_client.models.registry import ModelEntry
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import extract
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import Network, State

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edge_client.pruning.channel_selection import personal_spec
-from edge_client.pruning.slicing import permute
+from edge_client.pruning.index_sets import permute
 from edge_server.strategy.aggregation.transforms import attention_matching, cover_missing, match_attention
 from edge_server.strategy.aggregation.updates import ClientUpdate, TransformContext, to_global
 from edge_server.strategy.closing import close_round

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import extract
 from edge_server.strategy.closing import close_round
 from edge_server.strategy.components import make_strategy
 from edge_server.strategy.groups.header import Header

@@ -13,7 +13,7 @@ from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import extract
 from edge_client.pruning.surgery import arrays_of, compact
 from edge_client.training import feature_sums
 from edge_client.training.feature_sums import GROUP, parts_of

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import extract
 from edge_server.config.load import load_config
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.closing import close_round

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import extract
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.closing import close_round
 from edge_server.strategy.components import make_strategy

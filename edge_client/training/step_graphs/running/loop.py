@@ -19,9 +19,8 @@ from edge_client.training import epochs, results
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running.arena import StepSession
-from edge_client.training.step_graphs.running.low_rank import LowRank
 from edge_client.training.step_graphs.running.objectives.objective import GraphObjective, Width
-from edge_client.training.step_graphs.running.optimizers import OPTIMIZERS
+from edge_client.training.step_graphs.running.optimizers import OPTIMIZERS, LowRank
 from schemas.strategy import TrainingPlan
 
 Array = NDArray[Any]

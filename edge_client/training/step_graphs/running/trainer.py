@@ -23,9 +23,9 @@ from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running import arena, loop, memory
 from edge_client.training.step_graphs.running.arena import StepPlace, StepSession
 from edge_client.training.step_graphs.running.graph_file import StepGraph, read_step_graph
-from edge_client.training.step_graphs.running.low_rank import LowRank
 from edge_client.training.step_graphs.running.objectives import registry
 from edge_client.training.step_graphs.running.objectives.objective import GraphObjective, Setting
+from edge_client.training.step_graphs.running.optimizers import LowRank
 from edge_client.training.trainer import Trained, Trainer, TrainingJob, decline_unknown
 from schemas.errors import PeerError, Reason
 from schemas.messages import TrainTask

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 
 from edge_client.pruning.channel_graph.trace import trace_channels
-from edge_client.pruning.slicing import cut_axes
+from edge_client.pruning.index_sets import cut_axes
 from edge_client.pruning.surgery import compact
 from tests.edge_client.networks import random_spec
 from tests.edge_client.pruning.channel_graph.test_trace import Net, segments

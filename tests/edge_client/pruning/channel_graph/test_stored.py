@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 
 from edge_client.pruning.channel_graph.trace import trace, trace_channels
-from edge_client.pruning.slicing import permute
+from edge_client.pruning.index_sets import permute
 from edge_client.pruning.surgery import arrays_of, compact, count_macs, load_arrays
 from schemas.submodel import SubModelSpec
 from tests.edge_client.networks import INPUT

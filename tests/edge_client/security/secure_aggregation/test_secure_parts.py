@@ -9,7 +9,7 @@ from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
-from edge_client.pruning.slicing import expand, extract
+from edge_client.pruning.index_sets import expand, extract
 from edge_client.security.secure_aggregation import keys
 from edge_client.security.secure_aggregation.masked_figures import distinct, join, partition, split
 from edge_client.security.secure_aggregation.masks import Scale, most_weight, quantise, weighted_mean

@@ -12,7 +12,7 @@ from edge_client.data.dataset import LabelledData
 from edge_client.data.local import LocalData
 from edge_client.models.build import build_model
 from edge_client.pruning.channel_graph.trace import trace_channels
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import extract
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.cohort.jobs import CohortTrainer
 from edge_client.training.trainer import Trained, TrainingJob

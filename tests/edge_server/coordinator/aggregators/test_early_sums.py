@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edge_client.compression.chain import make_chain
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import extract
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.aggregators import worker
 from edge_server.coordinator.aggregators.worker import EarlySums, ToAdd, rest_of, source_of

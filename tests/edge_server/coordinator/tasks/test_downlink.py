@@ -9,7 +9,7 @@ from edge_client.agent.task_runner import do_training
 from edge_client.compression.decoding import decode_groups
 from edge_client.compression.downlink import make_downlink
 from edge_client.compression.layered_model import received_groups
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import extract
 from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.tasks.model_publisher import sent_groups
 from schemas.errors import ConfigError

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from edge_client.compression.layered_model import ADDED, SPEC, assemble, first_holding, received_groups
 from edge_client.pruning.channel_graph.trace import trace_channels
-from edge_client.pruning.index_sets import LazySlice
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import LazySlice, extract
 from edge_client.pruning.surgery import arrays_of
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.tasks.increments import (

@@ -15,8 +15,7 @@ from edge_client.compression.decoding import decode_groups
 from edge_client.compression.downlink import DOWNLINK, make_downlink
 from edge_client.compression.layered_model import received_groups, unpack_blobs
 from edge_client.compression.quantization import Int8
-from edge_client.pruning.index_sets import LazySlice
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import LazySlice, extract
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.coordinator import assemble
 from edge_server.coordinator.replay import ReplayVerdict, replay

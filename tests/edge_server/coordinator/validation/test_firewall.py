@@ -13,7 +13,7 @@ from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios, personal_spec, prefix_spec
-from edge_client.pruning.slicing import expected_shapes, extract
+from edge_client.pruning.index_sets import expected_shapes, extract
 from edge_client.pruning.surgery import arrays_of
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.validation.contents import MAX_ABS, examine, max_answer_bytes

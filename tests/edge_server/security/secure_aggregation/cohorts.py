@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edge_client.pruning.slicing import expand, expected_shapes
+from edge_client.pruning.index_sets import expand, expected_shapes
 from edge_client.security.secure_aggregation import masked_figures, masks, protocol
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_server.security.secure_aggregation import protocol as machine

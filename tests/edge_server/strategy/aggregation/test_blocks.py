@@ -13,8 +13,7 @@ import pytest
 
 from edge_client.compression.chain import make_chain
 from edge_client.compression.decoding import decode_groups
-from edge_client.pruning.index_sets import submodel_index_set
-from edge_client.pruning.slicing import expand, extract, permute
+from edge_client.pruning.index_sets import expand, extract, permute, submodel_index_set
 from edge_server.strategy.aggregation import blocks
 from edge_server.strategy.aggregation.array_stores import FileArrays, MemoryArrays, NewArrayStore
 from edge_server.strategy.aggregation.combiners import COMBINERS

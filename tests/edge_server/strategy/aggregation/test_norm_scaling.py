@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.index_sets import extract
 from edge_server.strategy.aggregation.norm_scaling import ScaleToMeanNorm, trimmed_norm
 from edge_server.strategy.aggregation.transforms import transform_updates
 from edge_server.strategy.aggregation.updates import ClientUpdate

@@ -8,7 +8,7 @@ import pytest
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
-from edge_client.pruning.slicing import expected_shapes
+from edge_client.pruning.index_sets import expected_shapes
 from edge_client.pruning.surgery import arrays_of
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.closing import close_round, load_checkpoint, save_checkpoint

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.pruning.index_sets import submodel_index_set
-from edge_client.pruning.slicing import submodel_map
+from edge_client.pruning.index_sets import submodel_index_set, submodel_map
 from edge_client.pruning.update_coordinates import ANCHOR
 from edge_client.training.objectives.formulas import drawn_width, gradient_mass, smaller_specs
 from edge_client.training.step_graphs import names
