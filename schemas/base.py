@@ -5,7 +5,7 @@ Names stand in topics and file paths, with an alphabet that is safe in both.
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_snake
@@ -46,6 +46,11 @@ class Settings(Frozen):
     """A value that users also write in TOML: kebab-case keys there, snake_case on the wire and in Python."""
 
     model_config = ConfigDict(alias_generator=kebab, populate_by_name=True)
+
+
+def fields_of(value: object, *names: str) -> dict[str, Any]:
+    """Fields of a value under their own names, for a document or another value that has them too."""
+    return {name: getattr(value, name) for name in names}
 
 
 def is_name(text: str) -> bool:

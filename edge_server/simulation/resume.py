@@ -21,7 +21,7 @@ from edge_server.simulation.population import Growth
 from edge_server.storage import journal, records, recovery
 from edge_server.storage.journal_reader import ExaminedUpdate, JournalReader
 from edge_server.storage.run_folder import RunFolder
-from schemas.base import Frozen
+from schemas.base import Frozen, fields_of
 from schemas.errors import ConfigError
 from schemas.values import Feature
 
@@ -64,10 +64,7 @@ def write_boundary(folder: Path, boundary: Boundary, tally: RunCounters) -> None
     held = {digest for state in boundary.devices.values() for digest in state.held}
     numbers = {digest: number for number, digest in enumerate(sorted(held))}
     written = _Written(
-        run=boundary.run,
-        round=boundary.round,
-        attempt=boundary.attempt,
-        now=boundary.now,
+        **fields_of(boundary, "run", "round", "attempt", "now"),
         blobs=tuple(numbers),
         devices={
             name: (state.number, state.lost_at, tuple(sorted(numbers[digest] for digest in state.held)))
@@ -91,13 +88,7 @@ def read_boundary(folder: Path, tally: RunCounters) -> Boundary | None:
         return None
     except (OSError, ValidationError) as error:
         raise ConfigError(f"{path} is not a checkpoint of this version: {error}") from error
-    traffic = {
-        "uplink": written.uplink,
-        "downlink": written.downlink,
-        "shared": written.shared,
-        "refusals": written.refusals,
-    }
-    tally.restore(traffic, ())
+    tally.restore(fields_of(written, "uplink", "downlink", "shared", "refusals"), ())
     devices = {
         name: DeviceState(
             number, lost_at, frozenset(written.blobs[index] for index in held), written.growths.get(name)
@@ -168,14 +159,8 @@ class ResumedRun:
     def resumption(self) -> recovery.Resumption:
         closed = self.boundary.round
         pending = next((undone for undone in self.undone_rounds if undone.round == closed), None)
-        return recovery.Resumption(
-            closed,
-            examined=self.examined,
-            undone=pending,
-            classes=self.classes,
-            columns=self.columns,
-            untested=self.untested,
-        )
+        as_written = fields_of(self, "examined", "classes", "columns", "untested")
+        return recovery.Resumption(closed, undone=pending, **as_written)
 
     @cached_property
     def reputations(self) -> Reputations:

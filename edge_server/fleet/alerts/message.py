@@ -6,6 +6,7 @@ from typing import Any
 from edge_client.security.identity.validity import format_utc
 from edge_server.config.units import clean, duration_text
 from edge_server.fleet.alerts.alert import Alert, AlertSubject, Notification
+from schemas.base import fields_of
 
 MAX_NAMED = 3  # Most devices that a title names
 MAX_LISTED = 100  # Most alerts that a message lists; the others are counted
@@ -77,10 +78,7 @@ def document(notification: Notification) -> dict[str, Any]:
     return {
         "version": 1,
         "title": title(notification),
-        "rule": notification.rule,
-        "severity": notification.severity,
-        "at": notification.at,
-        "test": notification.test,
+        **fields_of(notification, "rule", "severity", "at", "test"),
         "url": notification.page or None,
         "alerts": [
             *(alert_document(alert, "firing", notification.page) for alert in notification.firing),
@@ -93,21 +91,12 @@ def alert_document(alert: Alert, status: str, page: str = "") -> dict[str, Any]:
     subject = alert.subject
     return {
         "status": status,
-        "rule": alert.rule,
-        "severity": alert.severity,
-        "kind": subject.kind,
-        "federation": subject.federation,
+        **fields_of(subject, "kind", "federation", "site", "note", "seen_at", "certificate_until"),
+        **fields_of(alert, "rule", "severity", "remedy", "since", "fired_at"),
         subject.kind: subject.name,
-        "site": subject.site,
         "labels": dict(subject.labels),
-        "note": subject.note,
         "text": clean(alert.text),
-        "remedy": alert.remedy,
         "url": link_of(alert, page),
-        "since": alert.since,
-        "fired_at": alert.fired_at,
-        "seen_at": subject.seen_at,
-        "certificate_until": subject.certificate_until,
     }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from edge_server.config.measures import parse_digits
 from edge_server.storage.inventory.records import InventoryDevice
+from schemas.base import fields_of
 from schemas.errors import ConfigError, nearest
 from schemas.selectors import Where, parse_where
 
@@ -65,17 +66,11 @@ def device_page(devices: Sequence[InventoryDevice], query: DeviceQuery) -> Json:
 
 def device_row(device: InventoryDevice) -> Json:
     return {
-        "federation": device.federation,
-        "device": device.device,
+        **fields_of(device, "federation", "device", "seen_at", "certificate_until", "labels", "model"),
+        **fields_of(device, "machine", "note"),
         "state": state_of(device),
-        "seen_at": device.seen_at,
-        "certificate_until": device.certificate_until,
-        "labels": device.labels,
         "site": device.selectable.get("site", ""),
-        "model": device.model,
         "client": device.versions.get(CLIENT, ""),
-        "machine": device.machine,
-        "note": device.note,
     }
 
 
@@ -85,10 +80,7 @@ def device_detail(device: InventoryDevice) -> Json:
         "own_labels": dict(device.own_labels),
         "stated_labels": dict(device.stated_labels),
         "versions": dict(device.versions),
-        "enrolled_at": device.enrolled_at,
-        "revoked_at": device.revoked_at,
-        "removed_at": device.removed_at,
-        "replaces": device.replaces,
+        **fields_of(device, "enrolled_at", "revoked_at", "removed_at", "replaces"),
         "disk_free_bytes": device.free_disk,
         "board": device.board.model_dump(mode="json") if device.board else {},
         "drifts": device.drift is not None,

@@ -25,6 +25,7 @@ from edge_server.storage.audit_log import AuditEntry
 from edge_server.storage.inventory.inventory import DeviceReader, Inventory
 from edge_server.storage.inventory.records import InventoryDevice
 from edge_server.storage.service_folder import ServiceFolder
+from schemas.base import fields_of
 from schemas.selectors import parse_where
 
 # The lists of what the service does: jobs, rollouts, alerts.
@@ -87,16 +88,9 @@ def _job(overview: JobOverview) -> Json:
     return {
         "job": job.name,
         "what": " ".join(words),
-        "federation": job.federation,
-        "state": overview.state,
-        "wanted": job.wanted,
+        **fields_of(job, "federation", "wanted", "where", "owner"),
+        **fields_of(overview, "state", "next_at", "why", "devices", "eligible"),
         "schedule": "" if job.schedule is None else str(job.schedule),
-        "next_at": overview.next_at,
-        "why": overview.why,
-        "where": job.where,
-        "devices": overview.devices,
-        "eligible": overview.eligible,
-        "owner": job.owner,
         "began_at": run.began_at if run else None,
         "ended_at": run.ended_at if run else None,
     }
@@ -109,9 +103,7 @@ def _versions(registry: Path) -> list[Json]:
     active = set(opened.actives().values())
     return [
         {
-            "version": version.version,
-            "federation": version.federation,
-            "created_at": version.created_at,
+            **fields_of(version, "version", "federation", "created_at"),
             "active": version.version in active,
             "signed": version.key is not None,
         }
@@ -124,18 +116,10 @@ def _alert(
 ) -> Json:
     subject, by = alert.subject, seen.get(alert.key)
     return {
-        "rule": alert.rule,
-        "severity": alert.severity,
-        "kind": subject.kind,
-        "name": subject.name,
-        "federation": subject.federation,
-        "site": subject.site,
+        **fields_of(alert, "rule", "severity", "place", "since", "text", "remedy"),
+        **fields_of(subject, "kind", "name", "federation", "site"),
         "state": alert.state(silences, seen, now),
         "acknowledged_by": by and by.who,
-        "place": alert.place,
-        "since": alert.since,
-        "text": alert.text,
-        "remedy": alert.remedy,
     }
 
 
@@ -207,14 +191,7 @@ class FolderLists:
         return {
             "users": [self._user(user, now) for user in self._people.users()],
             "tokens": [
-                {
-                    "token": token.name,
-                    "role": token.role,
-                    "where": token.where,
-                    "made_by": token.made_by,
-                    "ends_at": token.ends_at,
-                    "used_at": token.used_at,
-                }
+                {"token": token.name, **fields_of(token, "role", "where", "made_by", "ends_at", "used_at")}
                 for token in self._people.tokens()
             ],
         }
@@ -227,8 +204,7 @@ class FolderLists:
 
     def _user(self, user: User, now: float) -> Json:
         locked_s = lockout.wait_s(self._people.failures(login.USER, user.name), lockout.USER_RULES, now)
-        about = {"user": user.name, "role": user.role, "kind": user.kind, "made_at": user.made_at}
-        return {**about, "locked_s": locked_s}
+        return {"user": user.name, **fields_of(user, "role", "kind", "made_at"), "locked_s": locked_s}
 
     def _devices(self) -> Sequence[InventoryDevice]:
         with self._lock:

@@ -22,6 +22,7 @@ from edge_server.fleet.people.openid import LONGEST_S, OpenIdProvider, PendingLo
 from edge_server.fleet.people.passwords import change_token_of, digest_of
 from edge_server.fleet.people.values import MIN_ROLES, Actor
 from edge_server.observability.dashboard.access import Access, error_of, json_answer
+from schemas.base import fields_of
 from schemas.errors import EdgeError
 
 log = logging.getLogger(__name__)
@@ -61,9 +62,7 @@ class LoginRoutes:
         return json_answer(
             {
                 **value,
-                "who": actor.who,
-                "role": actor.role,
-                "where": actor.where,
+                **fields_of(actor, "who", "role", "where"),
                 "reads": [name for name in MIN_ROLES if name.endswith(".read") and may_read(actor, name)],
                 "actions": self._actions.forms(actor),
                 "change": change_token_of(visitor.session_id) if visitor.session_id else None,

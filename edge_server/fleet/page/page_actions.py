@@ -7,6 +7,7 @@ from edge_server.fleet.actions.action import Action, Desk
 from edge_server.fleet.actions.table import action_named, allowed_actions, perform
 from edge_server.fleet.page.device_rows import Json
 from edge_server.fleet.people.values import Actor
+from schemas.base import fields_of
 
 
 class PageActions:
@@ -37,10 +38,7 @@ class PageActions:
 
     def _form(self, action: Action) -> Json:
         return {
-            "name": action.name,
-            "title": action.title,
-            "about": action.about,
+            **fields_of(action, "name", "title", "about", "grave"),
             "words": action.words_in(self._desk.folder),
             "fields": [vars(field) for field in action.fields],
-            "grave": action.grave,
         }

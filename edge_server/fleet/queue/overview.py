@@ -12,6 +12,7 @@ from edge_server.fleet.queue.state import DevicesOfJob, JobProgress, Queue, Queu
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.inventory.records import InventoryDevice
 from edge_server.storage.service_folder import ServiceFolder
+from schemas.base import fields_of
 from schemas.selectors import parse_where
 
 SHOWN_RUNS = 10
@@ -35,12 +36,7 @@ class JobOverview:
     def document(self) -> dict[str, object]:
         return {
             "job": self.job.model_dump(mode="json"),
-            "state": self.state,
-            "next_at": self.next_at,
-            "why": self.why,
-            "devices": self.devices,
-            "eligible": self.eligible,
-            "missed": self.missed,
+            **fields_of(self, "state", "next_at", "why", "devices", "eligible", "missed"),
             "runs": [run.model_dump(mode="json", exclude={"counted_at"}) for run in self.runs],
         }
 

@@ -14,6 +14,7 @@ from edge_server.observability.dashboard.fleet_view import FleetRow
 from edge_server.observability.dashboard.run_view import Json, keep_times
 from edge_server.rounds.event_entry import EventKind
 from edge_server.storage.event_list import last_change, read_events
+from schemas.base import fields_of
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ def events_value(path: Path, kinds: Iterable[str], device: str, after: int) -> J
     last = last_change(path)
     rows = read_events(path, kinds=kinds, device=device, after=after, most=MAX_EVENTS)
     return {
-        "events": [{"id": row.id, **{name: getattr(row.event, name) for name in SHOWN}} for row in rows],
+        "events": [{"id": row.id, **fields_of(row.event, *SHOWN)} for row in rows],
         "last": max([last, *(row.change for row in rows)]),
         "kinds": [str(kind) for kind in EventKind],
     }

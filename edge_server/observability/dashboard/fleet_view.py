@@ -11,6 +11,7 @@ from edge_server.rounds.fleet import tier_of
 from edge_server.rounds.link_bytes import link_bytes
 from edge_server.storage.records import DeviceRecord, RoundRecord
 from edge_server.strategy.explanations import DeviceChoice
+from schemas.base import fields_of
 from schemas.values import CapabilityProfile, DataCard
 
 MAX_ROUNDS = 1000  # Maximum rounds in the value; the newest ones
@@ -137,6 +138,11 @@ class FleetRow:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+OF_RECORD = ("device", "tier", "ratio", "rounds", "refused", "uplink_bytes", "downlink_bytes", "labels")
+OF_TRAINING = ("state", "epoch", "epochs", "loss", "seen_at", "attention", "reason", "ineligible_because")
+OF_BOARD = ("celsius", "memory_bytes", "memory_free_bytes", "battery")
+
+
 def fleet_rows(facts: run_reader.FolderFacts, snapshot: Snapshot | None) -> list[FleetRow]:
     if snapshot is not None:
         return [_live_row(view, facts.known.get(view.device)) for view in snapshot.devices]
@@ -150,27 +156,9 @@ def fleet_rows(facts: run_reader.FolderFacts, snapshot: Snapshot | None) -> list
 def _live_row(view: DeviceView, known: run_reader.KnownDevice | None) -> FleetRow:
     profile, board = view.profile or (known.profile if known else None), view.board
     return FleetRow(
-        device=view.device,
-        tier=view.tier,
-        ratio=view.ratio,
-        state=view.state,
-        epoch=view.epoch,
-        epochs=view.epochs,
-        loss=view.loss,
-        seen_at=view.seen_at,
-        attention=view.attention,
-        rounds=view.rounds,
         refusals=sum(view.refused.values()),
-        refused=dict(view.refused),
-        reason=view.reason,
-        celsius=board.celsius if board else None,
-        memory_bytes=board.memory_bytes if board else None,
-        memory_free_bytes=board.memory_free_bytes if board else None,
-        battery=board.battery if board else None,
-        uplink_bytes=view.uplink_bytes,
-        downlink_bytes=view.downlink_bytes,
-        ineligible_because=view.ineligible_because,
-        labels=dict(view.labels),
+        **fields_of(view, *OF_RECORD, *OF_TRAINING),
+        **(fields_of(board, *OF_BOARD) if board else {}),
         **_of_data(view.data or (known.data if known else None)),
         **_of_profile(profile),
     )
@@ -180,18 +168,11 @@ def _ended_row(record: DeviceRecord, facts: run_reader.FolderFacts) -> FleetRow:
     """The row of a finished run, in which every device is offline."""
     known = facts.known.get(record.device)
     return FleetRow(
-        device=record.device,
-        tier=record.tier,
-        ratio=record.ratio,
         state=OFFLINE,
         seen_at=known.seen_at if known else None,
         attention=_attention(facts, record.device),
-        rounds=record.rounds,
         refusals=record.refusals,
-        refused=dict(record.refused),
-        uplink_bytes=record.uplink_bytes,
-        downlink_bytes=record.downlink_bytes,
-        labels=dict(record.labels),
+        **fields_of(record, *OF_RECORD),
         **(_of_data(known.data) if known else {"examples": record.examples}),
         **_of_profile(known.profile if known else None),
     )
@@ -261,9 +242,6 @@ def _of_profile(profile: CapabilityProfile | None) -> dict[str, Any]:
         return {}
     return {
         "board": profile.machine or profile.processor,
-        "processor": profile.processor,
-        "architecture": profile.architecture,
-        "cores": profile.cores,
+        **fields_of(profile, "processor", "architecture", "cores", "accelerator"),
         "memory_total_bytes": profile.memory_bytes or None,
-        "accelerator": profile.accelerator,
     }

@@ -13,6 +13,7 @@ from typing import Any
 from edge_server.observability.dashboard import run_reader, run_view
 from edge_server.storage.records import DeviceRecord
 from edge_server.strategy.explanations import ChannelScores, Observation
+from schemas.base import fields_of
 from schemas.errors import EdgeError
 from schemas.submodel import Kept
 
@@ -179,11 +180,7 @@ def _similarity(observation: Observation | None) -> run_view.Json | None:
 
 def _variant(record: DeviceRecord) -> run_view.Json:
     return {
-        "tier": record.tier,
-        "device": record.device,
-        "variant": record.variant,
-        "onnx_bytes": record.onnx_bytes,
-        "latency_ms": record.latency_ms,
+        **fields_of(record, "tier", "device", "variant", "onnx_bytes", "latency_ms"),
         "accuracy": record.onnx_accuracy if record.variant_accuracy is None else record.variant_accuracy,
         "why": record.why or "",
         "verdict": record.verdict.model_dump(mode="json") if record.verdict else None,

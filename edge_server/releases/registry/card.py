@@ -8,6 +8,7 @@ from typing import Any
 from edge_client.data.tasks.registry import learning_task
 from edge_server.config import units
 from edge_server.releases.registry.registry import TierModel, Version
+from schemas.base import fields_of
 
 COLUMNS = ("tier", "pruned", "file", "parameters", "MACs", "test", "on devices", "ms/image")
 
@@ -24,25 +25,19 @@ def _head(version: Version, described: Mapping[str, Any]) -> dict[str, Any]:
         "version": version.version,
         "library_name": "onnx",
         **_task_tag(described),
-        "federation": version.federation,
-        "run": version.run,
-        "round": version.round,
-        "recipe": version.recipe,
+        **fields_of(version, "federation", "run", "round", "recipe"),
         "network": version.model,
         "created": datetime.fromtimestamp(version.created_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "state_sha256": version.state_sha256,
         "parents": list(version.parents),
         "started_from": version.started_from.stated if version.started_from else None,
         "signed_by": version.key,
-        "epsilon": version.epsilon,
-        "delta": version.delta,
+        **fields_of(version, "epsilon", "delta"),
         "tiers": [
             {
-                "tier": tier.tier,
-                "ratio": tier.ratio,
+                **fields_of(tier, "tier", "ratio"),
                 "file": f"tier-{tier.tier}.onnx",
-                "sha256": tier.sha256,
-                "bytes": tier.bytes,
+                **fields_of(tier, "sha256", "bytes"),
                 "test": dict(tier.test_metrics),
                 "on_devices": dict(tier.device_metrics),
                 "devices_serving": tier.devices_serving,

@@ -11,6 +11,7 @@ from edge_server.releases.rollout.groups import MODELS, GroupVerdict, count_grou
 from edge_server.releases.rollout.machine import eligible, group_name
 from edge_server.releases.rollout.state import Rollout, RolloutPhase, Words
 from edge_server.releases.rollout.target import Target, TargetStatus
+from schemas.base import fields_of
 from schemas.messages import ClientReport
 
 QUIET = frozenset({TargetStatus.WAITING, TargetStatus.ASKED, TargetStatus.SWITCHING})
@@ -179,10 +180,7 @@ def summary(rollout: Rollout) -> dict[str, Any]:
         groups.append(
             {
                 "name": group_name(number),
-                "devices": standing.devices,
-                "kept": standing.kept,
-                "failed": standing.failed,
-                "away": standing.away,
+                **fields_of(standing, "devices", "kept", "failed", "away"),
                 "opened": number <= rollout.opened,
                 "verdict": str(verdict) if number <= rollout.opened else str(GroupVerdict.OPEN),
                 "why": why,

@@ -18,6 +18,7 @@ from typing import Any
 
 from edge_client.transport.broker_link import BrokerAddress, Inbox
 from edge_server.transport.receivers.messages import Expect, ReceiverMessage, decode_line, encode_line
+from schemas.base import fields_of
 from schemas.errors import ConfigError
 from schemas.tensors.chunks import BlobRef
 
@@ -170,14 +171,6 @@ class _Process:
 
 def _as_json(address: BrokerAddress) -> dict[str, Any]:
     tls = address.tls and {
-        "ca": address.tls.ca and str(address.tls.ca),
-        "certificate": address.tls.certificate and str(address.tls.certificate),
-        "key": address.tls.key and str(address.tls.key),
+        name: path and str(path) for name, path in fields_of(address.tls, "ca", "certificate", "key").items()
     }
-    return {
-        "host": address.host,
-        "port": address.port,
-        "username": address.username,
-        "password": address.password,
-        "tls": tls,
-    }
+    return {**fields_of(address, "host", "port", "username", "password"), "tls": tls}

@@ -10,6 +10,7 @@ from edge_client.cli.options import Option, Subparsers, add_verb, add_verbs
 from edge_client.security.identity.validity import format_utc
 from edge_client.system.plain_text import print_json, print_result, print_table, say
 from edge_server.cli.commands.fleet import serve, users
+from schemas.base import fields_of
 
 if TYPE_CHECKING:
     from edge_server.fleet.alerts.alert import Acknowledgement, Alert, Key, Silence
@@ -139,12 +140,8 @@ def _document(
         "silences": [entry.model_dump(mode="json") for entry in silences],
         "waiting": [
             {
-                "receiver": row.notification.receiver,
-                "rule": row.notification.rule,
-                "made_at": row.made_at,
-                "attempts": row.attempts,
-                "due_at": row.due_at,
-                "error": row.error,
+                **fields_of(row.notification, "receiver", "rule"),
+                **fields_of(row, "made_at", "attempts", "due_at", "error"),
             }
             for row in waiting
         ],

@@ -10,6 +10,7 @@ from edge_server.config.units import clean
 from edge_server.observability.integrations.home_assistant.model_versions import ModelVersions
 from edge_server.observability.integrations.home_assistant.topics import INSTALL, HomeAssistantTopics
 from edge_server.observability.snapshot import DeviceView, Snapshot
+from schemas.base import fields_of
 
 ONLINE, OFFLINE = b"online", b"offline"
 UNKNOWN = "unknown"
@@ -81,12 +82,8 @@ def state_of(view: DeviceView, round_number: int) -> dict[str, Any]:
         "state": view.state,
         "round": round_number,
         "accuracy": None if view.accuracy is None else round(100 * view.accuracy, 2),
-        "celsius": board.get("celsius"),
-        "battery": board.get("battery"),
-        "memory_mb": board.get("memory_mb"),
-        "tier": view.tier,
-        "ratio": view.ratio,
-        "rounds": view.rounds,
+        **{name: board.get(name) for name in ("celsius", "battery", "memory_mb")},
+        **fields_of(view, "tier", "ratio", "rounds"),
         "refusals": sum(view.refused.values()),
         "reason": clean(view.reason or view.ineligible_because)[:MAX_REASON],
     }
