@@ -126,6 +126,7 @@ class RoundFigures:
 
 
 NO_FIGURES = RoundFigures()
+OBSERVED = ("costs", "suspects", "weights", "attention", "epsilon", "delta", "clip")
 
 
 def round_record(
@@ -158,8 +159,6 @@ def round_record(
         rejected=_list_rejected(command, look),
         exaggerated=look.exaggerated,
         harm=look.harm,
-        costs=observed.get("costs", {}),
-        suspects=observed.get("suspects", {}),
         uplink_bytes=figures.uplink,
         downlink_bytes=figures.downlink,
         duration_s=figures.duration_s,
@@ -174,31 +173,15 @@ def round_record(
         one_answer=tuple(
             sorted(name for name, update in look.counted.items() if gives_one_answer(update.metrics.metrics))
         ),
-        trained_accuracy={
-            name: update.metrics.accuracy
-            for name, update in sorted(look.counted.items())
-            if update.metrics.accuracy is not None
-        },
+        trained_accuracy=_stated("accuracy", look.counted),
         dead_channels={
             name: share
             for name, update in sorted(look.counted.items())
             if MAX_DEAD <= (share := update.metrics.metrics.get(DEAD_CHANNELS, 0.0)) <= 1
         },
-        features={
-            name: update.metrics.features
-            for name, update in sorted(look.counted.items())
-            if update.metrics.features is not None
-        },
-        trained_on={
-            name: update.metrics.trained_on
-            for name, update in sorted(look.counted.items())
-            if update.metrics.trained_on
-        },
-        weights=observed.get("weights", {}),
-        attention=observed.get("attention", {}),
-        epsilon=observed.get("epsilon"),
-        delta=observed.get("delta"),
-        clip=observed.get("clip"),
+        features=_stated("features", look.counted),
+        trained_on=_stated("trained_on", look.counted),
+        **{key: observed[key] for key in OBSERVED if key in observed},
         **fields_of_test(tested, outputs),
     )
 
@@ -219,6 +202,12 @@ def fields_of_test(tested: Mapping[int, Evaluation], outputs: Sequence[str]) -> 
         "test_by_output": _by_output(whole, outputs),
         "test_by_class": _by_name(whole.by_class, outputs),
     }
+
+
+def _stated(field: str, counted: Mapping[str, Update]) -> dict[str, Any]:
+    """What devices say in a field of their metrics, of those that say something."""
+    found = {name: getattr(update.metrics, field) for name, update in sorted(counted.items())}
+    return {name: value for name, value in found.items() if value not in (None, "")}
 
 
 def _list_rejected(command: CloseRound, look: RoundReview) -> tuple[Rejected, ...]:

@@ -4,6 +4,7 @@ from edge_server.config.config import Config
 from edge_server.config.run_sections import FederationSettings
 from edge_server.rounds import fleet, openings, reputation
 from edge_server.rounds.state import Buffering, RoundRules
+from schemas.base import fields_of
 from schemas.selectors import parse_where
 
 
@@ -15,11 +16,7 @@ def make_rules(config: Config) -> RoundRules:
         rounds=run.last_round,
         start_clients=clients.start_clients or clients.num_clients,
         min_clients=max(clients.min_clients, privacy.min_holders if privacy.secure_aggregation else 1),
-        quorum=clients.quorum,
-        over_select=clients.over_select,
-        deadline_s=clients.deadline_s,
-        rejoin_s=clients.rejoin_s,
-        uploads_at_once=clients.uploads_at_once,
+        **fields_of(clients, "quorum", "over_select", "deadline_s", "rejoin_s", "uploads_at_once"),
         deliver=run.deliver != "none",
         deliver_every=_deliver_every(run),
         roll_back=run.roll_back,

@@ -15,6 +15,7 @@ from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.state import Federation, Phase, Step, with_participant
 from schemas import messages, values
+from schemas.base import fields_of
 from schemas.errors import Reason, format_count
 from schemas.security.manifest import Manifest
 from schemas.tensors.chunks import NO_CHUNKS, Chunk, ChunkSet
@@ -335,13 +336,9 @@ def _answer_request(federation: Federation, request: messages.BlobRequest) -> ev
 def _acknowledge(
     result: messages.Update | messages.Delivery | messages.TaskReply, to_sign: Manifest | None = None
 ) -> events.Command:
-    acknowledgement = messages.Acknowledgement(
-        federation=result.federation,
-        device=result.device,
-        run=result.run,
-        attempt=result.attempt,
-        digest=result.blob.digest if isinstance(result, messages.Update) else None,
-    )
+    digest = result.blob.digest if isinstance(result, messages.Update) else None
+    about = fields_of(result, "federation", "device", "run", "attempt")
+    acknowledgement = messages.Acknowledgement(**about, digest=digest)
     return events.Send(result.device, acknowledgement, to_sign)
 
 

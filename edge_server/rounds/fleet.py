@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from edge_server.rounds import newcomers as fresh
 from edge_server.rounds.newcomers import Newcomers
 from schemas import capabilities, messages
-from schemas.base import site_of
+from schemas.base import fields_of, site_of
 from schemas.selectors import EVERY, Where, selectable
 from schemas.values import CapabilityProfile, DataCard, Eligibility
 
@@ -184,14 +184,8 @@ class Fleet:
             return self
         device = Device(
             birth.device,
-            birth.session,
-            birth.profile,
-            birth.data,
-            eligibility=birth.eligibility,
-            ineligible_because=birth.ineligible_because,
-            instance=birth.instance,
-            origin=birth.origin,
-            certificate_until=birth.certificate_until,
+            **fields_of(birth, "session", "profile", "data", "eligibility", "ineligible_because"),
+            **fields_of(birth, "instance", "origin", "certificate_until"),
             stated_labels=birth.labels,
             labels=self.membership.labels(birth.device, birth.labels),
             outside=not self.membership.admits(birth.device, birth.labels),

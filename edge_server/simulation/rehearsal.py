@@ -39,6 +39,7 @@ from edge_server.simulation import board_costs, population
 from edge_server.storage.run_folder import RunFolder
 from edge_server.storage.service_folder import RUNS
 from schemas import capabilities, errors, messages, values
+from schemas.base import fields_of
 from schemas.errors import ConfigError
 
 ROUNDS = 2
@@ -205,13 +206,8 @@ def _play(
 def _devices(config: Config, examples: LabelledData) -> Iterator[Device]:
     """With each trainer a device of the tier that prunes most, and one of the tier that prunes least."""
     levels = config.tiers.levels
-    card = values.DataCard(
-        source="check",
-        examples=len(examples),
-        input_shape=examples.input_shape,
-        num_classes=examples.num_classes,
-        columns=examples.columns,
-    )
+    shapes = fields_of(examples, "input_shape", "num_classes", "columns")
+    card = values.DataCard(source="check", examples=len(examples), **shapes)
     ends = (("weakest", max(levels)), ("strongest", min(levels)))
     for trainer, (name, level) in product(dict.fromkeys(config.simulation.trainers), ends):
         profile = values.CapabilityProfile(machine="check", tier=levels.index(level) + 1, trainers=(trainer,))

@@ -47,6 +47,7 @@ from edge_server.simulation.simulation import Simulation
 from edge_server.storage import disk, records, service_folder
 from edge_server.storage.run_folder import RunFolder
 from schemas import messages, values
+from schemas.base import fields_of
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap
 
@@ -222,10 +223,7 @@ def make_edges(
         return values.DataCard(
             source=sources.part_of(str(config.data.source), "train"),
             examples=examples,
-            input_shape=data.input_shape,
-            num_classes=data.num_classes,
-            columns=data.columns,
-            named=data.named,
+            **fields_of(data, "input_shape", "num_classes", "columns", "named"),
         )
 
     def growing(device: VirtualDevice) -> GrowingData | None:

@@ -18,6 +18,7 @@ from edge_server.coordinator import launch, run_start
 from edge_server.coordinator.standby import following, replica_copy, writing_right
 from edge_server.transport.lease import holder, keeper, phases
 from schemas import messages
+from schemas.base import fields_of
 from schemas.errors import ConfigError, PeerError
 from schemas.tensors.chunks import decode_chunk, decode_json
 from schemas.topics import standby_topic
@@ -161,17 +162,8 @@ class Standby:
 
     def _report(self) -> None:
         self._report_at = time.monotonic() + REPORT_S
-        state = self._state
-        self._publish(
-            messages.StandbyReport(
-                federation=self._federation,
-                standby=state.standby,
-                series=state.series,
-                known=state.known,
-                confirmed=state.confirmed,
-                origin=self._origin,
-            )
-        )
+        state = fields_of(self._state, "standby", "series", "known", "confirmed")
+        self._publish(messages.StandbyReport(federation=self._federation, origin=self._origin, **state))
 
     def _publish(self, message: messages.Message) -> None:
         self._lease.say(standby_topic(self._federation, "report"), messages.encode_message(message))

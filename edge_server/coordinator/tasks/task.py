@@ -12,6 +12,7 @@ from edge_server.rounds.events import PlanRound
 from edge_server.strategy.groups.widths import equal_work_epochs
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import Plan
+from schemas.base import fields_of
 from schemas.messages import DeliverTask, Task, TrainTask, rollout
 from schemas.messages.blobs import ObjectStoreTerms
 from schemas.security.secure_aggregation import MaskingTerms
@@ -105,22 +106,12 @@ def make_task(
     """The task that gives `device` its part of the round, unsigned; `participants` devices train in it."""
     fields: dict[str, Any] = {
         "federation": template.config.federation.name,
-        "run": template.run,
-        "round": command.round,
-        "attempt": command.attempt,
-        "tier": plan.tier,
-        "ratio": plan.ratio,
-        "model": template.model,
-        "preprocessing": template.preprocessing,
-        "spec": plan.cut.spec,
-        "own": plan.cut.own,
-        "trained": plan.cut.trained,
-        "adapters": plan.cut.adapters,
+        **fields_of(template, "run", "model", "preprocessing"),
+        **fields_of(command, "round", "attempt"),
+        **fields_of(plan, "tier", "ratio"),
+        **fields_of(plan.cut, "spec", "own", "trained", "adapters"),
         "depot": store,
-        "blobs": blobs.blobs,
-        "layers": blobs.layers,
-        "frozen": blobs.frozen,
-        "channels": blobs.channels,
+        **fields_of(blobs, "blobs", "layers", "frozen", "channels"),
     }
     if command.deliver:
         trial = DELIVERY_TERMS if template.config.federation.deliver == "trial" else None
@@ -129,13 +120,10 @@ def make_task(
         return DeliverTask(**fields, trial=trial, provenance=plan.provenance, class_odds=odds, **training)
     return TrainTask(
         **fields,
-        personal=plan.cut.personal,
-        returned=plan.cut.returned,
+        **fields_of(plan.cut, "personal", "returned", "statistics", "own_model"),
         masking=masking,
         uplink=() if plan.cut.statistics is not None else template.uplink,
-        statistics=plan.cut.statistics,
         training=_training(template.config, command.round, device, plan, participants),
-        own_model=plan.cut.own_model,
         by_class=counts_classes(template.config, template.model),
     )
 

@@ -21,6 +21,7 @@ from edge_server.fleet.alerts.alert import (
     is_silenced,
 )
 from edge_server.fleet.settings.alert_kinds import Finding, Rule, Subject
+from schemas.base import fields_of
 
 Alerts = Mapping[Key, Alert]
 
@@ -120,14 +121,10 @@ def subject_of(subject: Subject) -> AlertSubject:
     """What the alert keeps of its subject."""
     device = subject.device
     return AlertSubject(
-        kind=subject.kind,
-        federation=subject.federation,
-        name=subject.name,
+        **fields_of(subject, "kind", "federation", "name"),
         labels=dict(subject.labels),
         site=subject.labels.get("site", ""),
-        note="" if device is None else device.note,
-        seen_at=None if device is None else device.seen_at,
-        certificate_until=None if device is None else device.certificate_until,
+        **({} if device is None else fields_of(device, "note", "seen_at", "certificate_until")),
     )
 
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Any
 
+from schemas.base import fields_of
 from schemas.messages import DiagnosticPart, DiagnosticReceipt, DiagnosticRefusal, DiagnosticRequest
 from schemas.messages.remote import PARTS_AT_ONCE, Diagnostic, DiagnosticObstacle, LogLevel
 
@@ -187,15 +188,10 @@ def _on_gone(inquiry: Inquiry, name: str) -> Inquiry:
 
 
 def _ask(inquiry: Inquiry, device: Inquired, now: float) -> tuple[Inquired, DiagnosticRequest]:
-    terms = inquiry.terms
     request = DiagnosticRequest(
-        federation=inquiry.federation,
+        **fields_of(inquiry, "federation", "request"),
+        **fields_of(inquiry.terms, "what", "since_s", "level", "lines"),
         device=device.device,
-        request=inquiry.request,
-        what=terms.what,
-        since_s=terms.since_s,
-        level=terms.level,
-        lines=terms.lines,
         wanted=device.missing,
     )
     return replace(device, next_at=now + REPEAT_S, awaited=device.missing), request

@@ -17,6 +17,7 @@ from edge_server.fleet.queue import job as schedule
 from edge_server.fleet.queue import state
 from edge_server.fleet.queue.job import Job, JobRun, RunPhase, Wanted, run_name
 from edge_server.fleet.queue.turns import NO_DEVICES, Turns, take_turns
+from schemas.base import fields_of
 
 
 def step(queue: state.Queue, event: state.Event, now: float) -> state.Step:
@@ -50,10 +51,7 @@ def _on_run_end(queue: state.Queue, event: state.RunEnded, now: float) -> state.
     ending = ending_of(run, event, queue.rules, now)
     ended = run.model_copy(
         update={
-            "phase": ending.phase,
-            "why": ending.why,
-            "not_before": ending.not_before,
-            "crashes": ending.crashes,
+            **fields_of(ending, "phase", "why", "not_before", "crashes"),
             "code": event.code,
             "signalled_at": None,
             "short_since": None,

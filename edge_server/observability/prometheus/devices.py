@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from edge_server.observability.counters import BOUNDS_S, DurationHistogram
 from edge_server.observability.snapshot import DeviceView
 from edge_server.storage.inventory.records import InventoryDevice
+from schemas.base import fields_of
 
 PREFIX = "edge_server_"
 Labelled = Mapping[tuple[str, ...], float]  # Values by label values
@@ -103,10 +104,8 @@ def readings_of_run(federation: str, views: Iterable[DeviceView]) -> Iterator[De
         first = None if view.profile is None else view.profile.disk_free_bytes
         yield DeviceReadings(
             federation=federation,
-            device=view.device,
             connected=view.state != "offline",
-            seen_at=view.seen_at,
-            celsius=view.celsius,
+            **fields_of(view, "device", "seen_at", "celsius"),
             disk_free_bytes=first if reported is None else reported,
         )
 
@@ -114,11 +113,8 @@ def readings_of_run(federation: str, views: Iterable[DeviceView]) -> Iterator[De
 def readings_of_inventory(devices: Iterable[InventoryDevice]) -> Iterator[DeviceReadings]:
     for device in devices:
         yield DeviceReadings(
-            federation=device.federation,
-            device=device.device,
+            **fields_of(device, "federation", "device", "seen_at", "certificate_until"),
             connected=device.alive,
-            seen_at=device.seen_at,
-            certificate_until=device.certificate_until,
             celsius=None if device.board is None else device.board.celsius,
             disk_free_bytes=device.free_disk,
         )

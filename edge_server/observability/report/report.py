@@ -17,6 +17,7 @@ from edge_server.observability.report.markdown import markdown_page
 from edge_server.observability.report.sections import run_sections
 from edge_server.observability.terminal.tables import epsilon_text
 from edge_server.storage import records, run_folder
+from schemas.base import fields_of
 from schemas.errors import ConfigError
 from schemas.selectors import EVERY, Where
 
@@ -133,9 +134,7 @@ def _text(document: doc.Document, form: str) -> str:
 def report_value(document: doc.Document) -> dict[str, Any]:
     """The report as a JSON value: sections by title, tables as lists of rows, curves as points."""
     return {
-        "title": document.title,
-        "outcome": document.outcome,
-        "detail": document.detail,
+        **fields_of(document, "title", "outcome", "detail"),
         "facts": dict(document.facts.rows),
         "sections": {section.title: _blocks(section) for section in document.sections},
     }

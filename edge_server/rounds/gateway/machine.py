@@ -11,7 +11,7 @@ from dataclasses import replace
 from edge_server.rounds.gateway import downloads, events, sums, uploads
 from edge_server.rounds.gateway.state import Gateway, Step, without_upload
 from schemas import errors, messages
-from schemas.base import is_of_site
+from schemas.base import fields_of, is_of_site
 from schemas.messages.message import ServedMessage
 
 MISSED_S = 20.0  # Seconds after its start in which a gateway waits for the devices that were there before
@@ -233,13 +233,8 @@ def _on_reply(gateway: Gateway, reply: messages.TaskReply) -> Step:
         return gateway, [events.SendAbove(reply, reply.device)]
     task = gateway.tasks.get(reply.device)
     shared = [] if task is None else [task.blobs[name].digest for name in task.channels]
-    end = messages.BroadcastEnd(
-        federation=reply.federation,
-        device=reply.device,
-        run=reply.run,
-        attempt=reply.attempt,
-        digests=tuple(dict.fromkeys(shared))[:256],
-    )
+    about = fields_of(reply, "federation", "device", "run", "attempt")
+    end = messages.BroadcastEnd(**about, digests=tuple(dict.fromkeys(shared))[:256])
     passed = reply.model_copy(update={"listens": ()})
     return gateway, [events.SendAbove(passed, reply.device), events.SendToDevice(reply.device, end)]
 

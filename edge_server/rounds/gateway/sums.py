@@ -11,6 +11,7 @@ from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import FAR_PATIENCE_S
 from edge_server.rounds.gateway import events
 from edge_server.rounds.gateway.state import Gateway, Step, SumWork
+from schemas.base import fields_of
 from schemas.errors import Reason
 from schemas.messages import BlobRequest, Refusal, SiteSum, SumMember, SumRequest
 from schemas.tensors.chunks import Chunk
@@ -94,14 +95,8 @@ def _with(gateway: Gateway, work: SumWork) -> Gateway:
 
 
 def _answer(request: SumRequest, **more: Any) -> SiteSum:
-    return SiteSum(
-        federation=request.federation,
-        site=request.site,
-        run=request.run,
-        round=request.round,
-        request=request.digest,
-        **more,
-    )
+    about = fields_of(request, "federation", "site", "run", "round")
+    return SiteSum(**about, request=request.digest, **more)
 
 
 def give_chunks(gateway: Gateway, request: BlobRequest) -> events.Command:

@@ -12,6 +12,7 @@ from edge_server.observability.report.costs import RunMeasures, averaging_window
 from edge_server.simulation.experiments.cells import Cell, EndedRun, Plan
 from edge_server.simulation.experiments.experiment import PaperNumbers
 from edge_server.simulation.experiments.findings import NOTHING, Spread, Table, spread, without_empty
+from schemas.base import fields_of
 
 
 @dataclass(frozen=True)
@@ -224,10 +225,8 @@ def details(found: Sequence[Result]) -> dict[str, Any]:
     return {
         "cells": [
             {
-                "row": result.cell.row,
-                "column": result.cell.column,
+                **fields_of(result.cell, "row", "column", "notes"),
                 "metric": result.metric.name,
-                "notes": result.cell.notes,
                 "parameters": result.parameters,
                 "average_rounds": result.window,
                 "paper": result.cell.paper.model_dump(exclude_defaults=True) if result.cell.paper else None,
