@@ -8,7 +8,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.reporter import RunReporter
 from edge_server.coordinator.round_driver import RoundDriver
 from edge_server.rounds.events import ChunkReceived, MessageReceived, Misbehaved, SiteChunkReceived, SiteSpoke
-from edge_server.transport.broker_connection import check_sender
+from edge_server.transport.broker_connection import check_sender, read_of_site
 from edge_server.transport.receivers.messages import Misfit, NoRoom, Placed, ReceiverMessage, Unable
 from edge_server.transport.receivers.pool import ReceiverPool
 from schemas import messages
@@ -72,17 +72,7 @@ class Intake:
         if topic.channel is Channel.UP_BLOB:
             self._driver.step(SiteChunkReceived(topic.site, decode_chunk(payload)))
         elif payload:
-            message = messages.decode_message(payload, federation=self._driver.federation.name)
-            if not isinstance(message, messages.FromSite):
-                raise PeerError(f"a gateway does not send '{message.kind}'", reason=Reason.UNKNOWN_KIND)
-            named = (
-                message.site
-                if isinstance(message, messages.SiteBirth | messages.SiteDeath | messages.SiteSum)
-                else message.device
-            )
-            if named != topic.site:
-                detail = f"'{message.kind}' of {named} on the topic of {topic.site}"
-                raise PeerError(detail, reason=Reason.WRONG_SENDER)
+            message = read_of_site(topic.site, payload, self._driver.federation.name)
             self._driver.step(SiteSpoke(topic.site, message))
 
     def _take_of_device(self, topic: DeviceTopic | SiteTopic, payload: bytes, *, retained: bool) -> None:

@@ -152,9 +152,8 @@ class Jobs:
     def check_sum(self, command: events.CheckSum, summing: Summing | None) -> None:
         """Check a site's sum, if the round still waits for it."""
         if summing is not None and command.site in summing.requests:
-            members = summing.requests[command.site].members
-            weights = {device: member.weight for device, member in members.items()}
-            updates = [summing.close.updates[device] for device in members]
+            weights = summing.requests[command.site].weights
+            updates = [summing.close.updates[device] for device in weights]
             self._begin(lambda: JobDone(self._coordinator.sums.check(command, weights, updates)))
 
     def roll_back(self, command: events.RollBack) -> None:

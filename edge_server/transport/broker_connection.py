@@ -7,6 +7,7 @@ from edge_client.transport import packet_size
 from edge_client.transport.broker_link import Arrived, BrokerAddress, Inbox, LinkDown, LinkEvent, LinkUp
 from edge_client.transport.mqtt_client import Link, Will
 from schemas.errors import PeerError, Reason
+from schemas.messages import BlobRequest, FromSite, Refusal, decode_message
 from schemas.topics import DeviceTopic, Role, SiteTopic, echo_topic, parse_topic
 
 Publish = Callable[[bytes], None]
@@ -131,6 +132,17 @@ def _device_topic(topic: str) -> DeviceTopic | SiteTopic:
     if not isinstance(parsed, DeviceTopic | SiteTopic):
         raise PeerError(f"nothing is expected on {topic}")
     return parsed
+
+
+def read_of_site(site: str, payload: bytes, federation: str) -> FromSite:
+    """A gateway's message about its site; raises `PeerError` for one about another."""
+    message = decode_message(payload, federation=federation)
+    if not isinstance(message, FromSite):
+        raise PeerError(f"a gateway does not send '{message.kind}'", reason=Reason.UNKNOWN_KIND)
+    named = message.device if isinstance(message, BlobRequest | Refusal) else message.site
+    if named != site:
+        raise PeerError(f"'{message.kind}' of {named} on the topic of {site}", reason=Reason.WRONG_SENDER)
+    return message
 
 
 def check_sender(topic: DeviceTopic | SiteTopic, *, kind: str, device: str) -> None:

@@ -73,6 +73,11 @@ class SumRequest(ServedMessage):
         """The sha256 of what is requested, hex, whichever server asks."""
         return digest_of(encode_json(self.model_copy(update={"epoch": None})))
 
+    @property
+    def weights(self) -> dict[str, int]:
+        """The weights of the devices' updates."""
+        return {device: member.weight for device, member in self.members.items()}
+
 
 class SiteSum(Message):
     """From a gateway: the requested sum, as a blob, and the whole weights of its members.

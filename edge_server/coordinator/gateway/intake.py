@@ -3,7 +3,7 @@
 from edge_server.coordinator.publisher import RateLimit
 from edge_server.rounds.gateway import events
 from edge_server.rounds.gateway.state import Gateway
-from edge_server.transport.broker_connection import check_sender
+from edge_server.transport.broker_connection import check_sender, read_of_site
 from schemas import messages
 from schemas.base import is_of_site
 from schemas.errors import PeerError, Reason
@@ -86,17 +86,7 @@ def _check_way(topic: DeviceTopic | SiteTopic, gateway: Gateway) -> None:
 def _of_site(site: str, channel: Channel, payload: bytes, gateway: Gateway) -> events.Event:
     if channel is Channel.UP_BLOB:
         return events.SumChunkFromBelow(site, decode_chunk(payload))
-    message = messages.decode_message(payload, federation=gateway.federation)
-    if not isinstance(message, messages.FromSite):
-        raise PeerError(f"a gateway does not send '{message.kind}'", reason=Reason.UNKNOWN_KIND)
-    named = (
-        message.site
-        if isinstance(message, messages.SiteBirth | messages.SiteDeath | messages.SiteSum)
-        else message.device
-    )
-    if named != site:
-        raise PeerError(f"'{message.kind}' of {named} on the topic of {site}", reason=Reason.WRONG_SENDER)
-    return events.SiteBelowSpoke(site, message)
+    return events.SiteBelowSpoke(site, read_of_site(site, payload, gateway.federation))
 
 
 # Births within sites that the gateway's terms do not name yet.

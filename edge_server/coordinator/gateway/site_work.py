@@ -120,9 +120,12 @@ class SiteWork:
             )
             for update in command.updates
         ]
-        weights = {device: member.weight for device, member in members.items()}
         keep = partial(array_stores.FileArrays, self._folder)
-        return [partial_sums.sum_clients(sources, weights, self._transforms, channel_map, keep=keep)]
+        return [
+            partial_sums.sum_clients(
+                sources, command.request.weights, self._transforms, channel_map, keep=keep
+            )
+        ]
 
     def _parts(self, parts: Sequence[SiteSum], channel_map: ChannelMap) -> list[partial_sums.PartialSum]:
         return [

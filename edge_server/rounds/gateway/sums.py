@@ -85,8 +85,7 @@ def on_made(gateway: Gateway, event: events.SumMade) -> Step:
     if event.ref is None:
         left = _without(gateway.sums, key)
         return replace(gateway, sums=left), [events.SendAbove(_answer(event.request, lost=event.lost))]
-    weights = {device: member.weight for device, member in event.request.members.items()}
-    answer = _answer(event.request, members=weights, blob=event.ref)
+    answer = _answer(event.request, members=event.request.weights, blob=event.ref)
     return _with(gateway, replace(work, answer=answer)), [events.SendAbove(answer)]
 
 
@@ -120,8 +119,7 @@ def take_part(gateway: Gateway, site: str, answer: SiteSum, now: float) -> Step:
             continue
         if answer.blob is None and set(answer.lost) & asked.members.keys():
             return on_made(gateway, events.SumMade(work.request, lost=answer.lost))
-        weights = {device: member.weight for device, member in asked.members.items()}
-        if answer.blob is None or answer.members != weights:
+        if answer.blob is None or answer.members != asked.weights:
             continue
         if site in work.offers and work.offers[site].blob == answer.blob:
             continue

@@ -130,9 +130,8 @@ def on_sum(summing: Summing, answer: SiteSum, now: float) -> Step:
 
 def _wrong(answer: SiteSum, request: SumRequest, most_bytes: int) -> str:
     """Why this is not the sum that was requested; empty if it is."""
-    wanted = {device: member.weight for device, member in request.members.items()}
-    if answer.members != wanted:
-        odd = sorted({*answer.members.items()} ^ {*wanted.items()})[0][0]
+    if answer.members != request.weights:
+        odd = sorted({*answer.members.items()} ^ {*request.weights.items()})[0][0]
         return f"it is not of the members and weights that were requested, as of {odd}"
     assert answer.blob is not None
     return f"{answer.blob.size} bytes, at most {most_bytes}" if answer.blob.size > most_bytes else ""
