@@ -22,6 +22,18 @@ def run_name(federation: str) -> str:
     return f"{federation[:40]}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
 
+def is_locked(path: Path, *, unreadable: bool = False) -> bool:
+    """Whether a process holds the lock of this file; `unreadable` if it is not there, or cannot be opened."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return unreadable
+    return False
+
+
 VARIABLE = "EDGE_SERVICE"  # Environment variable that names the folder of commands without `--service`
 
 
@@ -41,16 +53,15 @@ class ServiceFolder:
         self.releases = path / "releases"  # of the client
 
     def is_served(self) -> bool:
+        lock = self.path / "lock"
         try:
-            with (self.path / "lock").open() as file:
-                # Only a process of that number may hold the lock; otherwise a look must not disturb a start.
-                os.kill(int(file.read()), 0)
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
+            # Only a process of that number may hold the lock; otherwise a look must not disturb a start.
+            os.kill(int(lock.read_text()), 0)
+        except PermissionError:
             return True
         except (OSError, ValueError):
             return False
-        return False
+        return is_locked(lock)
 
     @contextlib.contextmanager
     def lock_folder(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ from edge_server.fleet.backup.archive import Chain
 from edge_server.fleet.backup.manifest import BackupManifest, SavedFile
 from edge_server.storage import audit_log
 from edge_server.storage.journal import Journal
-from edge_server.storage.service_folder import ServiceFolder
+from edge_server.storage.service_folder import ServiceFolder, is_locked
 from schemas.errors import ConfigError
 
 
@@ -57,7 +57,7 @@ def check_target(target: Path) -> None:
     if not target.is_dir():
         raise ConfigError(f"{target} is not a folder", remedy="name a new one")
     for lock in (target / collecting.LOCK, *target.glob(f"runs/*/{collecting.LOCK}")):
-        if _is_held(lock):
+        if is_locked(lock):
             raise ConfigError(
                 f"{lock.parent} is in use: a server runs there",
                 remedy="stop it, and restore to another folder",
@@ -79,19 +79,6 @@ def _check_room(folder: Path, manifest: BackupManifest) -> None:
 def sealer_of(manifest: BackupManifest, passphrase: str) -> sealing.Sealer | None:
     """What opens the backup's keys; raises `ConfigError` for another passphrase."""
     return None if manifest.seal is None else sealing.Sealer.of(manifest.seal, passphrase)
-
-
-def _is_held(lock: Path) -> bool:
-    try:
-        file = lock.open("rb")
-    except OSError:
-        return False
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """Runs the queue of jobs: the machine decides, the journal keeps it, the processes do it."""
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -20,7 +19,7 @@ from edge_server.fleet.queue import job_actions, journal, log_reader, overview, 
 from edge_server.fleet.queue.job import JobRun
 from edge_server.fleet.queue.machine import BAD_USAGE, FAILED, INTERRUPTED, SUSPENDED, step
 from edge_server.fleet.queue.supervisor import LOCK, LOG, OUTCOME, started_at
-from edge_server.storage.service_folder import ServiceFolder
+from edge_server.storage.service_folder import ServiceFolder, is_locked
 from schemas.errors import ConfigError
 from schemas.messages import Birth, Death
 
@@ -64,7 +63,7 @@ class JobProcesses:
         own = self.own.get(run)
         if own is not None and own.poll() is None:
             return None
-        if _is_locked(self._runs / run / LOCK):
+        if is_locked(self._runs / run / LOCK):
             return None
         self.own.pop(run, None)
         return Outcome(_code(self._runs / run / OUTCOME, attempt))
@@ -97,17 +96,6 @@ class JobProcesses:
             if holder["ticks"] is not None and started_at(holder["pid"]) == holder["ticks"]:
                 return int(holder["pid"])
         return None
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        with path.open("r") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def _code(path: Path, attempt: int) -> int | None:

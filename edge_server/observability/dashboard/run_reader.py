@@ -1,7 +1,6 @@
 """The facts of a run folder; the folder is only read, and missing files leave their facts out."""
 
 import contextlib
-import fcntl
 import math
 import shutil
 import sqlite3
@@ -19,6 +18,7 @@ from edge_server.config.config import Config
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import RoundRecord, Summary
 from edge_server.storage.run_folder import RunFolder
+from edge_server.storage.service_folder import is_locked
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
 from schemas.values import CapabilityProfile, DataCard
@@ -108,16 +108,8 @@ def read_facts(path: Path, *, live: bool = False) -> FolderFacts:
 
 def is_at_work(path: Path) -> bool:
     """Whether another process may be running it: the run has not ended and its lock is not free."""
-    if RunFolder(path).has_ended:
-        return False
-    try:
-        with (path / "lock").open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return True  # simulations have no lock, so that it cannot be ruled out
-    return False
+    # Simulations have no lock, so that it cannot be ruled out.
+    return not RunFolder(path).has_ended and is_locked(path / "lock", unreadable=True)
 
 
 def read_config(path: Path) -> Config | None:
