@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 ALL = os.environ.get("SLOW_TESTS") == "1"
-SLOW = (pytest.mark.slow, pytest.mark.skipif(not ALL, reason="run by make test-slow"))
+SLOW = [pytest.mark.slow, pytest.mark.skipif(not ALL, reason="run by make test-slow")]
+"""Marks of a slow test, or of a whole module: `pytestmark = SLOW`."""
 
 
 def slow(*values: Any, id: str | None = None) -> Any:

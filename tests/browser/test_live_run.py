@@ -1,14 +1,17 @@
 """A real federation in a real browser, as one long test, because all steps use the same run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.browser.federation import DOOMED, LIAR, ROUNDS, STEADY, Running, running_federation
 from tests.browser.screen import DEADLINE_S, Screen, own
+from tests.slow import slow
 
-VIEWS = ("run", "fleet", "model", "events", f"fleet/{LIAR}")
+VIEWS = ("model", f"fleet/{LIAR}")
+MORE_VIEWS = ("run", "fleet", "events")
+"""Views of which `test_reading.py` looks at the cards."""
 PHONE = {"width": 360, "height": 740}
 LOADED = "() => !document.querySelector('.view:not([hidden])').innerText.includes('Asking the server')"
 LATEST = "#rounds-title ~ .scroll tbody th"
@@ -17,8 +20,9 @@ CLOSED = "() => Number(document.querySelector('.head progress').value)"
 
 # It takes half a minute alone; on a busy machine processes and browser start slowly.
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("views", [VIEWS, slow((*MORE_VIEWS, *VIEWS))], ids=len)
 def test_a_running_federation_is_followed_without_reloading(
-    screen: Callable[..., Screen], tmp_path: Path
+    screen: Callable[..., Screen], tmp_path: Path, views: Sequence[str]
 ) -> None:
     with running_federation(tmp_path) as running:
         seen = screen(running.url)
@@ -29,8 +33,8 @@ def test_a_running_federation_is_followed_without_reloading(
         channels_are_shown_and_explained(seen)
         events_are_listed_and_filtered(seen)
         running.rest()
-        everybody_can_use_every_view(seen)
-        it_fits_a_phone(screen(running.url, viewport=PHONE, device_scale_factor=2))
+        everybody_can_use(seen, views)
+        it_fits_a_phone(screen(running.url, viewport=PHONE, device_scale_factor=2), views)
         assert seen.complaints == []
         assert seen.page.evaluate("() => window.loaded") == "once"
         running.server.terminate()
@@ -126,11 +130,11 @@ def name_of(view: str) -> str:
     return "device" if "/" in view else view
 
 
-def everybody_can_use_every_view(seen: Screen) -> None:
+def everybody_can_use(seen: Screen, views: Sequence[str]) -> None:
     """axe-core has no serious finding: all rules in the light theme, the colour rule in the dark one."""
     for scheme, rules in (("light", ()), ("dark", ("color-contrast",))):
         seen.page.emulate_media(color_scheme=scheme)
-        for view in VIEWS:
+        for view in views:
             seen.open(view)
             seen.until(LOADED)
             assert seen.violations(*rules) == [], (scheme, view)
@@ -138,9 +142,9 @@ def everybody_can_use_every_view(seen: Screen) -> None:
                 seen.shot(f"{name_of(view)}-dark")
 
 
-def it_fits_a_phone(seen: Screen) -> None:
-    """Every view fits 360 pixels; wider content scrolls in its own frame."""
-    for view in VIEWS:
+def it_fits_a_phone(seen: Screen, views: Sequence[str]) -> None:
+    """Each view fits 360 pixels; wider content scrolls in its own frame."""
+    for view in views:
         seen.open(view)
         assert seen.page.evaluate("() => document.documentElement.scrollWidth") == PHONE["width"], view
         seen.shot(f"{name_of(view)}-phone")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.forked import forked_python
+from tests.slow import mark_slow
 
 NOTEBOOK = Path(__file__).parents[2] / "deploy" / "examples" / "library.ipynb"
 DEADLINE_S = 300
@@ -43,6 +44,7 @@ def forked_kernel(folder: Path) -> str:
     return "forked"
 
 
+@mark_slow
 def test_the_notebook_runs_in_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import nbformat
     from nbclient import NotebookClient

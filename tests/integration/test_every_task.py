@@ -88,7 +88,8 @@ def agent(address, state: Path, name: str, source: str, index: int) -> Agent:
 
 
 EVALUATED = ("classification", "regression")
-SLOW = ("classification", ATTENDING)
+SLOW = ("classification", "detection", ATTENDING)
+"""Those of which there is a like one, or a simulation: `tests/edge_server/simulation/test_detection.py`."""
 
 
 def configured(task: str, settings: dict[str, object]) -> Config:

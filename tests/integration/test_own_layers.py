@@ -22,6 +22,7 @@ from schemas.submodel import SubModelSpec
 from tests.edge_server.simulation.small import run
 from tests.groups import read_groups
 from tests.integration.bench import Bench
+from tests.slow import mark_slow
 
 WORDS = ("model.name=mlp", "clients.fraction=1.0", "tiers.ratios=[0.5, 0.0]", "local-epochs=2")
 
@@ -132,6 +133,7 @@ def headless(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, num_classes, 6), nn.Flatten())
 
 
+@mark_slow
 def test_devices_with_few_classes_have_better_models_with_heads_of_their_own(tmp_path: Path) -> None:
     words = ("num-clients=4", "data.partition=shards", "data.shards=2", "rounds=5", "learning-rate=0.1")
     more = ("simulation.hold-out=0.3", "deliver=trial", "batch-size=16", "class-odds=1")

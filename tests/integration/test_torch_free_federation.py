@@ -26,7 +26,10 @@ from tests.integration.conftest import BROKERS, Run, demo_config
 from tests.integration.device_threads import devices
 from tests.memory_limit import LimitedGroup, NoGroup, limited_group
 from tests.pictures import write_pictures
+from tests.slow import SLOW
 from tests.wheel import environment_variables, installed_with_extra, run
+
+pytestmark = SLOW
 
 NETWORK = ModelSpec(name="two-nn", input_shape=(1, 28, 28), num_classes=10)
 ROUNDS = 3

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.slow import slow
+from tests.slow import mark_slow, slow
 from tests.storm.campaign import play_seed
 from tests.storm.disk import Killed, Machine
 from tests.storm.faults import SERVER, Fault, Scenario
@@ -29,6 +29,7 @@ def test_a_seed_is_the_same_each_time() -> None:
     assert play_seed(7) == play_seed(7)
 
 
+@mark_slow
 def test_a_seed_is_the_same_in_each_process() -> None:
     play_and_print = f"from tests.storm.campaign import play_seed; print(play_seed({MIXED})[2])"
     environment = {**os.environ, "PYTHONHASHSEED": "1"}

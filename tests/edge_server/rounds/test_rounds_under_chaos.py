@@ -225,7 +225,7 @@ class BufferedWithoutLag(Buffered):
 
 
 BRIEFLY = settings(
-    max_examples=20, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=10, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestInRounds = InRounds.TestCase
 TestOverSelecting = OverSelecting.TestCase

@@ -26,7 +26,7 @@ from tests.hostile.stealth.attacks import (
     times,
 )
 from tests.hostile.stealth.play import Result, play
-from tests.slow import slow
+from tests.slow import mark_slow, slow
 
 FACTOR = 4
 SETTINGS = FirewallSettings(norm_factor=FACTOR, norm_spread=1)
@@ -121,7 +121,8 @@ def test_the_median_withstands_one_liar_of_five(name, silent, tmp_path: Path):
     assert found.honest_refused == 0
 
 
-@pytest.mark.parametrize(("name", "rounds"), [("backdoor", 7), slow("label flip", 10), slow("sign flip", 10)])
+@mark_slow
+@pytest.mark.parametrize(("name", "rounds"), [("backdoor", 7), ("label flip", 10), ("sign flip", 10)])
 def test_a_server_with_test_data_withstands_one_liar_at_an_honest_norm(name, rounds, tmp_path: Path):
     words = ('data.partition="dirichlet(0.3)"', "federation.seed=11")
     words += (f"rounds={rounds}", f"evaluate-every={rounds}")

@@ -13,6 +13,7 @@ from edge_client.agent.client_update.slots import ClientSlots
 from schemas.messages import ClientOffer
 from tests.edge_client.agent.client_update.board import Process, in_a_process, make_board, run_to_the_end
 from tests.edge_client.agent.client_update.wheels import make_release, make_wheel, offer_of
+from tests.slow import mark_slow
 
 DEADLINE_S = 60.0
 
@@ -33,6 +34,7 @@ def release(folder: Path, version: str, **lines: str) -> tuple[Path, ClientOffer
     return archive, offer_of(archive, version, rollout=f"r-{version}", watch_s=20.0, connect_s=20.0, starts=2)
 
 
+@mark_slow
 def test_a_version_that_runs_is_kept_and_one_that_fails_at_import_or_dies_later_goes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
