@@ -35,7 +35,7 @@ class Runtime:
     """One runtime: `load(file)` gives what runs the file that `convert(model, shape, file)` has written.
 
     Without `convert` it reads the ONNX file itself. `suffix` is that of the file; `module` is imported,
-    `packages` are what pip installs for it.
+    `packages` are what pip installs for it. What does not read boxes takes a detector's network alone.
     """
 
     title: str
@@ -45,6 +45,7 @@ class Runtime:
     load: Callable[[Path], Run]
     convert: Callable[[Path, Shape, Path], None] | None = None
     reads_int8: bool = False
+    reads_boxes: bool = False
 
     def check_installed(self) -> None:
         """Raise `ConfigError` with the command that installs it."""
@@ -92,11 +93,28 @@ def convert_model(runtime: Runtime, model: Path, shape: Shape, target: Path) -> 
     """Write the file of an ONNX file that `runtime` takes; raises `ConfigError`."""
     runtime.check_installed()
     check_form(runtime, model)
-    with refused_in_one_line(runtime, model):
+    data = model.read_bytes() if runtime.reads_boxes else without_boxes(model.read_bytes())
+    # A converter may leave files beside the one that it reads.
+    with refused_in_one_line(runtime, model), tempfile.TemporaryDirectory(prefix="edge-runtime-") as folder:
+        source = Path(folder) / model.name
+        source.write_bytes(data)
         if runtime.convert is None:
-            target.write_bytes(model.read_bytes())
+            target.write_bytes(data)
         else:
-            runtime.convert(model.resolve(), shape, target.resolve())
+            runtime.convert(source, shape, target.resolve())
+
+
+def without_boxes(data: bytes) -> bytes:
+    """An ONNX file without what makes boxes of a detector's outputs; any other file as it is."""
+    if b"NonMaxSuppression" not in data:
+        return data
+    # Imported here: runtimes are measured without onnxruntime, too.
+    from edge_client.models.graphs import boxes, checks
+
+    model = checks.ModelProto.FromString(data)
+    boxes.drop_boxes(model)
+    stripped: bytes = model.SerializeToString()
+    return stripped
 
 
 class RuntimeSession:
@@ -219,11 +237,7 @@ def _convert_ncnn(model: Path, shape: Shape, target: Path) -> None:
     others = [f"{key}={os.devnull}" for key in ("pnnxparam", "pnnxbin", "pnnxpy", "ncnnpy")]
     # Unless told otherwise it writes weights of 16 bits.
     words = [f"inputshape=[{sizes}]", "fp16=0", f"ncnnparam={target}", f"ncnnbin={weights}", *others]
-    with tempfile.TemporaryDirectory(prefix="edge-runtime-") as folder:
-        # It leaves files beside the one that it reads.
-        source = Path(folder) / "model.onnx"
-        source.write_bytes(model.read_bytes())
-        _call([pnnx.EXEC_PATH, str(source), *words], target, weights)
+    _call([pnnx.EXEC_PATH, str(model), *words], target, weights)
 
 
 def _load_ncnn(path: Path) -> Run:
@@ -302,9 +316,12 @@ def _call(command: list[str], *written: Path) -> None:
 
 RUNTIMES: dict[str, Runtime] = {
     "onnxruntime": Runtime(
-        "onnxruntime", ("onnxruntime",), "onnxruntime", ".onnx", _load_onnxruntime, reads_int8=True
+        "onnxruntime", ("onnxruntime",), "onnxruntime", ".onnx", _load_onnxruntime,
+        reads_int8=True, reads_boxes=True,
     ),
-    "openvino": Runtime("OpenVINO", ("openvino",), "openvino", ".onnx", _load_openvino, reads_int8=True),
+    "openvino": Runtime(
+        "OpenVINO", ("openvino",), "openvino", ".onnx", _load_openvino, reads_int8=True, reads_boxes=True
+    ),
     "opencv": Runtime("OpenCV", ("opencv-python-headless",), "cv2", ".onnx", _load_opencv),
     "mnn": Runtime("MNN", ("MNN",), "MNN", ".mnn", _load_mnn, _convert_mnn),
     "ncnn": Runtime("ncnn", ("ncnn", "pnnx"), "ncnn", ".param", _load_ncnn, _convert_ncnn),
@@ -312,4 +329,4 @@ RUNTIMES: dict[str, Runtime] = {
     "litert": Runtime(
         "LiteRT", ("onnx2tf", "ai-edge-litert"), "ai_edge_litert", ".tflite", _load_litert, _convert_litert
     ),
-}
+}  # fmt: skip

@@ -3,6 +3,7 @@
 import base64
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from edge_client.data.tasks import detection
 from edge_client.data.tasks.labels import in_task
 from edge_client.inference.export.onnx import export_onnx
 from edge_client.inference.onnx_model import load_model
+from edge_client.inference.runtimes import RUNTIMES, convert_model
 from edge_client.inference.service.metrics import RequestMetrics
 from edge_client.inference.service.model_source import FileSource
 from edge_client.inference.service.predictor import Predictor
@@ -121,6 +123,20 @@ def test_thresholds_are_inputs(path: Path) -> None:
     assert sum(map(len, apart)) < sum(map(len, usual))
     few = said(path, max_boxes=np.array([2], np.int64))
     assert all((np.bincount(rows[:, 0].astype(int)) <= 2).all() for rows in few)
+
+
+def test_a_runtime_that_does_not_suppress_takes_the_network_alone(path: Path, tmp_path: Path) -> None:
+    network, whole = tmp_path / "network.onnx", tmp_path / "whole.onnx"
+    convert_model(replace(RUNTIMES["opencv"], module="numpy"), path, SHAPE, network)
+    convert_model(RUNTIMES["onnxruntime"], path, SHAPE, whole)
+    assert whole.read_bytes() == path.read_bytes()
+    session = onnxruntime.InferenceSession(network, providers=["CPUExecutionProvider"])
+    values = (*session.get_inputs(), *session.get_outputs(), *session.get_overridable_initializers())
+    assert [value.name for value in values] == ["input", "logits"]
+    alone, given = load_model(network), load_model(path)
+    np.testing.assert_array_equal(alone.logits(PICTURES), given.logits(PICTURES))
+    assert alone.metadata == given.metadata
+    np.testing.assert_array_equal(alone.predict(PICTURES), given.predict(PICTURES))
 
 
 @pytest.mark.parametrize("variant", ["fp16", "int8"])
