@@ -11,6 +11,7 @@ from edge_server.observability.snapshot import DeviceView, Snapshot
 from edge_server.storage.records import Rejected, RoundRecord
 from edge_server.storage.run_folder import RunFolder
 from schemas.values import BoardState, CapabilityProfile
+from tests.edge_server.observability.terminal import shown
 
 RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)
 STATES = ("idle", "training", "done", "offline", "uploading", "missed")
@@ -42,9 +43,6 @@ def device(index: int) -> DeviceView:
 def record(number: int, **changes: object) -> RoundRecord:
     """A closed round of three devices."""
     values = {
-        "round": number,
-        "fraction": 1.0,
-        "local_epochs": 1,
         "selected": ("device-0000", "device-0001", "device-0002"),
         "completed": ("device-0001", "device-0002"),
         "uplink_bytes": 2_000_000 + number,
@@ -56,7 +54,7 @@ def record(number: int, **changes: object) -> RoundRecord:
         "tier_metrics": {tier: {"accuracy": 1 - 0.9 / number - 0.01 * (5 - tier)} for tier in range(1, 6)},
         **changes,
     }
-    return RoundRecord.model_validate(values)
+    return shown.record(number, **values)
 
 
 def snapshot(count: int, rounds: int = 3) -> Snapshot:

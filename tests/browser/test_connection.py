@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from edge_server.storage.records import Summary
 from tests.browser.fleets import record, snapshot, staged
 from tests.browser.screen import Screen, own
+from tests.browser.test_reading import SUMMARY
 
 INCLUDES = "text => document.querySelector('.view:not([hidden])').innerText.includes(text)"
 CHOSEN = "view => document.querySelector(`[data-view=${view}]`).getAttribute('aria-current') === 'page'"
@@ -83,17 +83,7 @@ def test_the_end_of_the_run_is_shown_and_not_mistaken_for_a_lost_server(
         seen = screen(stage.url)
         seen.open("run")
         seen.until(LINK, "Live")
-        summary = Summary(
-            federation="crowd",
-            run="run-1",
-            recipe=None,
-            outcome="finished",
-            rounds=3,
-            duration_s=60,
-            model="two-nn",
-            parameters=10,
-        )
-        stage.show(replace(shown, phase="ended", summary=summary))
+        stage.show(replace(shown, phase="ended", summary=SUMMARY))
         seen.until(LINK, "Run finished")
         # The banner is drawn after the header's link.
         ended = "text => document.querySelector('#banner').innerText.includes(text)"

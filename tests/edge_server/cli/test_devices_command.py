@@ -13,11 +13,12 @@ from edge_server.rounds.fleet import Device
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.journal import Journal
 from edge_server.storage.journal_reader import ExaminedUpdate, JournalReader, Strike
-from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
+from edge_server.storage.records import DeviceRecord
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
 from schemas.messages import Birth, Update
 from schemas.values import CapabilityProfile, DataCard, SkippedFiles
+from tests.edge_server.observability.terminal import shown
 from tests.schemas.examples import MESSAGES_BY_KIND
 
 EXAMPLE = MESSAGES_BY_KIND["update"]
@@ -34,18 +35,7 @@ def folder(tmp_path: Path) -> RunFolder:
         journal.write_examined(update("good", number, DIGESTS[number]), reason=None, norms={"model": 0.5})
         journal.write_examined(update("bad", number, DIGESTS[number + 2]), reason="not-finite")
         journal.struck("bad", number, "not-finite")
-        devices = ("bad", "good")
-        record = RoundRecord(
-            round=number,
-            fraction=1,
-            local_epochs=1,
-            selected=devices,
-            completed=("good",),
-            uplink_bytes=0,
-            downlink_bytes=0,
-            duration_s=1,
-        )
-        folder.add_round(record)
+        folder.add_round(shown.record(number, selected=("bad", "good"), completed=("good",)))
     journal.close()
     return folder
 
@@ -82,18 +72,7 @@ def test_traffic_is_reported_per_device_including_broadcasts(folder, capsys):
 
 def test_after_the_run_the_refusals_of_the_summary_are_reported(folder, capsys):
     device = DeviceRecord(device="bad", tier=1, ratio=0, refusals=9, refused={"malformed": 9})
-    summary = Summary(
-        federation="f",
-        run="r",
-        recipe=None,
-        outcome="finished",
-        rounds=2,
-        duration_s=1,
-        model="mlp",
-        parameters=1,
-        devices=(device,),
-    )
-    folder.write_summary(summary)
+    folder.write_summary(shown.summary(devices=(device,)))
     assert [row["refused"] for row in reported(folder, capsys)] == [{"malformed": 9}, {}]
 
 

@@ -23,6 +23,7 @@ from edge_server.simulation.simulator import simulate
 from edge_server.storage.event_list import read_events
 from edge_server.storage.records import RoundRecord, RoundWarning
 from edge_server.storage.run_files import read_run_files
+from tests.edge_server.observability.terminal import shown
 from tests.edge_server.own_networks import NAME
 from tests.edge_server.simulation.in_process import in_process
 
@@ -51,9 +52,8 @@ def figures(answers: Sequence[int], labels: Sequence[int], classes: int = 3) -> 
 
 
 def record(number: int, **fields: object) -> RoundRecord:
-    usual = {"fraction": 1.0, "local_epochs": 1, "uplink_bytes": 0, "downlink_bytes": 0, "duration_s": 0.0}
     devices = {"selected": ("one", "two"), "completed": ("one", "two")}
-    return RoundRecord.model_validate({"round": number, **usual, **devices, **fields})
+    return shown.record(number, **(devices | fields))
 
 
 def play(rounds: Sequence[Mapping[str, object]], *, last: int = 100) -> list[RoundRecord]:

@@ -10,9 +10,9 @@ from edge_server.config.load import load_config
 from edge_server.observability.device_totals import read_selection_history
 from edge_server.rounds.events import Assignment
 from edge_server.storage.journal import AggregatedUpdate, Journal
-from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_folder import RunFolder
 from edge_server.strategy.explanations import DeviceChoice, RoundChoices
+from tests.edge_server.observability.terminal.shown import record as round_record
 from tests.schemas.examples import MESSAGES_BY_KIND
 
 DIGEST = "1" * 64
@@ -37,20 +37,9 @@ def plan(journal: Journal, attempt: int, number: int, *chosen: str, silent: bool
 def close(folder: RunFolder, journal: Journal, number: int, *updates: AggregatedUpdate, **fields) -> None:
     """Close a round and add its line of history."""
     names = tuple(update.device for update in updates)
-    record = RoundRecord(
-        **{
-            "round": number,
-            "fraction": 1,
-            "local_epochs": 1,
-            "selected": ("pc", "pi"),
-            "completed": names,
-            "uplink_bytes": 0,
-            "downlink_bytes": 0,
-            "duration_s": 1,
-            "weights": dict.fromkeys(names, 1 / len(names)),
-            **fields,
-        }
-    )
+    weights = dict.fromkeys(names, 1 / len(names))
+    usual = {"selected": ("pc", "pi"), "completed": names, "weights": weights}
+    record = round_record(number, **(usual | fields))
     line = record.model_dump_json()
     journal.write_closed_round(number, DIGEST, updates=updates, over=("pi", "pc"), record=line, traffic={})
     folder.add_round(record)

@@ -7,26 +7,12 @@ from edge_server.observability.snapshot import DeviceView
 from edge_server.observability.views import make_snapshot
 from edge_server.rounds.participant import Status
 from edge_server.rounds.reputation import ReputationRules
-from edge_server.storage.records import RoundRecord
 from schemas.errors import Reason
 from schemas.messages import Telemetry
 from schemas.values import BoardState, CapabilityProfile, Eligibility
+from tests.edge_server.observability.terminal.shown import record
 from tests.edge_server.rounds.by_hand import NAME, Run, reply, started, update
 from tests.edge_server.rounds.test_fleet import birth, death
-
-
-def record(**fields) -> RoundRecord:
-    values = {
-        "round": 1,
-        "fraction": 1.0,
-        "local_epochs": 1,
-        "selected": ("a", "b"),
-        "completed": ("a",),
-        "uplink_bytes": 1,
-        "downlink_bytes": 1,
-        "duration_s": 1.0,
-    }
-    return RoundRecord(**{**values, **fields})
 
 
 def report(tally: RunCounters, phase: str, number: int | None, **more) -> None:
@@ -42,8 +28,8 @@ def seen(run: Run, tally: RunCounters) -> dict[str, DeviceView]:
 
 def test_counts_scores_and_refusals_are_kept_per_device():
     run, tally = started("a", "b", start_clients=9), RunCounters()
-    tally.add_round(record(round=1, attention={"a": 0.75, "b": 0.25}))
-    tally.add_round(record(round=2, attention={"a": 0.5, "b": 0.5}, completed=("a", "b")))
+    tally.add_round(record(1, completed=("a",), attention={"a": 0.75, "b": 0.25}))
+    tally.add_round(record(2, attention={"a": 0.5, "b": 0.5}, completed=("a", "b")))
     for device, reason in (("a", Reason.NOT_FINITE), ("a", Reason.MALFORMED), ("a", Reason.NOT_FINITE)):
         tally.count_refusal(device, reason)
     shown = seen(run, tally)

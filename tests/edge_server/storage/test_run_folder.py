@@ -20,6 +20,7 @@ from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
 from schemas.tensors.chunks import digest_of
+from tests.edge_server.observability.terminal import shown
 from tests.edge_server.strategy.network import MAP, arrays
 from tests.groups import read_groups
 
@@ -31,18 +32,12 @@ def folder(tmp_path: Path) -> RunFolder:
 
 def record(number: int, **more) -> RoundRecord:
     fields = {
-        "round": number,
-        "fraction": 0.5,
-        "local_epochs": 2,
         "selected": ("a", "b"),
         "completed": ("a",),
         "rejected": (Rejected(device="b", reason="not-finite"),),
-        "uplink_bytes": 10,
-        "downlink_bytes": 20,
-        "duration_s": 1.5,
         "tier_accuracy": {1: 0.25, 5: 0.75},
     }
-    return RoundRecord(**{**fields, **more})
+    return shown.record(number, **{**fields, **more})
 
 
 def names(path: Path) -> list[str]:
@@ -110,18 +105,8 @@ def test_a_line_of_history_has_every_key_that_tools_rely_on(folder):
 
 
 def test_the_summary_is_written_completely_and_may_be_replaced(folder):
-    summary = Summary(
-        federation="home",
-        run="run-1",
-        recipe=None,
-        outcome="finished",
-        rounds=2,
-        duration_s=3.0,
-        model="two-nn",
-        parameters=5,
-        devices=(DeviceRecord(device="a", tier=1, ratio=0.5),),
-        onnx={1: "onnx/tier-1.onnx"},
-    )
+    devices = (DeviceRecord(device="a", tier=1, ratio=0.5),)
+    summary = shown.summary(devices=devices, onnx={1: "onnx/tier-1.onnx"})
     folder.write_summary(summary.model_copy(update={"outcome": "failed"}))
     folder.write_summary(summary)
     text = (folder.path / "summary.json").read_text()

@@ -20,6 +20,7 @@ from edge_server.strategy.explanations import (
 )
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment
 from schemas.values import CapabilityProfile, DataCard, DeliveryVerdict
+from tests.edge_server.observability.terminal import shown
 from tests.schemas.examples import MESSAGES_BY_KIND
 
 UPDATE, TASK = MESSAGES_BY_KIND["update"], MESSAGES_BY_KIND["task"]
@@ -40,9 +41,6 @@ PROFILE = CapabilityProfile(machine="Pi 4", processor="Cortex-A72", cores=4, mem
 def record(number: int, **fields: Any) -> RoundRecord:
     """A round in which `alpha` counted and `beta` was refused."""
     values: dict[str, Any] = {
-        "round": number,
-        "fraction": 1.0,
-        "local_epochs": 1,
         "selected": ("alpha", "beta"),
         "completed": ("alpha",),
         "rejected": (Rejected(device="beta", reason="not-finite"),),
@@ -51,7 +49,7 @@ def record(number: int, **fields: Any) -> RoundRecord:
         "duration_s": 1.5,
         "weights": {"alpha": 1.0},
     }
-    return RoundRecord(**(values | fields))
+    return shown.record(number, **(values | fields))
 
 
 def observed(number: int) -> Observation:

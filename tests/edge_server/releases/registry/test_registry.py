@@ -16,12 +16,13 @@ from edge_server.releases.registry.register import default_registry, enter_run, 
 from edge_server.releases.registry.registry import Registry, TierModel
 from edge_server.security.manifest_signer import open_manifest_signer
 from edge_server.storage.journal import AggregatedUpdate, Journal
-from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
+from edge_server.storage.records import DeviceRecord, Summary
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.chunks import digest_of
 from schemas.values import DeliveryVerdict
+from tests.edge_server.observability.terminal import shown
 from tests.edge_server.releases.rollout.sample_versions import classifier, entered, fitted, key_in
 
 STATES = [digest_of(f"round {number}".encode()) for number in (1, 2, 3)]
@@ -32,7 +33,6 @@ def run_folder(path: Path, *, run: str = "home-1", accuracy: float = 0.8, scale:
     folder = RunFolder(path)
     for name in ("models", "onnx"):
         (path / name).mkdir(parents=True)
-    record = {"fraction": 1.0, "local_epochs": 1, "selected": (), "completed": (), "duration_s": 1.0}
     for number in (1, 2, 3):
         figures = {
             "tier_accuracy": {1: accuracy},
@@ -40,7 +40,7 @@ def run_folder(path: Path, *, run: str = "home-1", accuracy: float = 0.8, scale:
             "test_metrics": {"accuracy": accuracy},
             "tier_metrics": {1: {"accuracy": accuracy}},
         }
-        folder.add_round(RoundRecord(round=number, uplink_bytes=0, downlink_bytes=0, **record, **figures))
+        folder.add_round(shown.record(number, selected=(), completed=(), **figures))
     journal = Journal(folder.journal, durable=False)
     for number, state in enumerate(STATES, start=1):
         journal.write_closed_round(
