@@ -1,5 +1,7 @@
 """One example of every message and value, with all optional fields set."""
 
+from typing import Any, TypeVar
+
 import numpy as np
 
 from schemas.errors import Reason
@@ -75,6 +77,7 @@ from schemas.values import (
     TrainingMetrics,
 )
 
+AnyTask = TypeVar("AnyTask", TrainTask, DeliverTask)
 FEDERATION, DEVICE, RUN, SITE = "home", "pi-3", "run-1", "barn"
 DIGEST = digest_of(b"a blob")
 PEM = "-----BEGIN {0}-----\nMIIB\n-----END {0}-----\n"
@@ -96,6 +99,22 @@ SIGNED = SignedManifest(
     key=digest_of(b"a key"),
     signature="0123456789abcdef" * 8,
 )
+
+
+def plain_task(kind: type[AnyTask], **stated: Any) -> AnyTask:
+    """A task of round 1 that states no more than it must."""
+    usual = {"federation": FEDERATION, "run": RUN, "round": 1, "attempt": 1, "tier": 1, "ratio": 0.0}
+    usual |= {"model": ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10), "blobs": {}}
+    training = {"training": TrainingPlan()} if kind is TrainTask else {}
+    return kind(**(usual | training | stated))
+
+
+def plain_update(device: str = "pi", examples: int = 10, **stated: Any) -> Update:
+    """An update of round 1 that states no more than it must."""
+    usual = {"federation": FEDERATION, "device": device, "run": RUN, "round": 1, "attempt": 1}
+    metrics = TrainingMetrics(examples=examples, epochs=1, steps=1)
+    return Update(**(usual | {"blob": BlobRef(digest=DIGEST, size=1), "metrics": metrics} | stated))
+
 
 TRAIN_TASK = TrainTask(
     federation=FEDERATION,

@@ -31,10 +31,10 @@ from schemas.messages import (
     TrainTask,
     Update,
 )
-from schemas.strategy import TrainingPlan
 from schemas.tensors.chunks import BlobRef, Chunk, digest_of
-from schemas.values import DeliveryMetrics, ModelSpec, TrainingMetrics
+from schemas.values import DeliveryMetrics
 from tests.edge_server.rounds.test_fleet import birth
+from tests.schemas.examples import plain_task, plain_update
 
 NAME, RUN, CHUNK, MAX_BYTES = "home", "run-1", 1024, 5000
 
@@ -110,32 +110,15 @@ class Run:
 
 
 def assignment(number: int = 1, attempt: int = 1, *, deliver: bool = False, **more) -> Assignment:
-    fields = {
-        "federation": NAME,
-        "run": RUN,
-        "round": number,
-        "attempt": attempt,
-        "tier": 1,
-        "ratio": 0.0,
-        "model": ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10),
-        "blobs": {"state": STATE, "channel-map": SMALL_MAP},
-    }
-    task = DeliverTask(**fields) if deliver else TrainTask(**fields, training=TrainingPlan())
+    blobs = {"state": STATE, "channel-map": SMALL_MAP}
+    task = plain_task(DeliverTask if deliver else TrainTask, round=number, attempt=attempt, blobs=blobs)
     return Assignment(task.model_copy(update=more), MAX_BYTES)
 
 
 def update(device: str, version: int = 0, number: int = 1, attempt: int | None = None, **more) -> Update:
     """An update of round `number`; its attempt defaults to the same number."""
-    fields = {
-        "federation": NAME,
-        "device": device,
-        "run": RUN,
-        "round": number,
-        "attempt": attempt or number,
-        "blob": ref_of(answer_of(device, version)),
-        "metrics": TrainingMetrics(examples=1, epochs=1, steps=1),
-    }
-    return Update(**{**fields, **more})
+    about = {"round": number, "attempt": attempt or number, "blob": ref_of(answer_of(device, version))}
+    return plain_update(device, 1, **(about | more))
 
 
 def chunks(device: str, version: int = 0) -> list[ChunkReceived]:

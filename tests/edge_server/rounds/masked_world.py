@@ -12,14 +12,15 @@ from edge_server.coordinator.validation.update import examine_masked
 from edge_server.rounds import events as on_server
 from edge_server.rounds.machine import RoundRules
 from edge_server.strategy.aggregation.updates import ClientUpdate
+from schemas.base import fields_of
 from schemas.errors import PeerError, Reason
 from schemas.messages import DeliverTask, Message, Task, Update
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.tensors.chunks import encode_json
-from schemas.values import TrainingMetrics
 from tests.edge_server.rounds.world import World
 from tests.edge_server.security.secure_aggregation.cohorts import CHANNELS, TIERS, carried, terms_of
 from tests.groups import decode_groups, encode_groups
+from tests.schemas.examples import plain_update
 
 EXAMPLES = 10
 
@@ -113,16 +114,7 @@ class MaskedWorld(World):
         self.updates[name, task.attempt] = delta
         blob = node.disk.put(encode_groups({"model": delta}))
         self.bare.add(blob.digest)
-        return Update(
-            federation=task.federation,
-            device=name,
-            run=task.run,
-            round=task.round,
-            attempt=task.attempt,
-            blob=blob,
-            spec=task.spec,
-            metrics=TrainingMetrics(examples=EXAMPLES, epochs=1, steps=1),
-        )
+        return plain_update(name, EXAMPLES, blob=blob, **fields_of(task, "round", "attempt", "spec"))
 
     def _to_server(self, name: str, content: object) -> None:
         if isinstance(content, Message):

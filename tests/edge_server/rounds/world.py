@@ -17,11 +17,12 @@ from edge_client.transport import chunk_transfer
 from edge_server.rounds import events as on_server
 from edge_server.rounds import machine as rounds
 from edge_server.rounds.machine import Federation, Phase, RoundRules
+from schemas.base import fields_of
 from schemas.errors import Reason
 from schemas.messages import Birth, Death, DeliverTask, Delivery, Task, TrainTask, Update
-from schemas.strategy import TrainingPlan
 from schemas.tensors.chunks import BlobRef, Chunk, ChunkSet, digest_of
-from schemas.values import DataCard, DeliveryMetrics, ModelSpec, TrainingMetrics
+from schemas.values import DataCard, DeliveryMetrics, TrainingMetrics
+from tests.schemas.examples import plain_task
 
 FEDERATION, RUN = "home", "run-1"
 CHUNK = 1024
@@ -181,17 +182,11 @@ class World:
     def assignment(self, plan: on_server.PlanRound) -> on_server.Assignment:
         model = bytes([plan.round % 256]) * (CHUNK * self.blob_chunks - 7)
         fields = {
-            "federation": FEDERATION,
-            "run": RUN,
-            "round": plan.round,
-            "attempt": plan.attempt,
-            "tier": 1,
-            "ratio": 0.0,
-            "model": ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10),
+            **fields_of(plan, "round", "attempt"),
             "blobs": {"state": self.disk.put(model)},
             "channels": {"state": 1} if self.shared and plan.wanted is None else {},
         }
-        task = DeliverTask(**fields) if plan.deliver else TrainTask(**fields, training=TrainingPlan())
+        task = plain_task(DeliverTask if plan.deliver else TrainTask, **fields)
         return on_server.Assignment(task, max_bytes=CHUNK * 100)
 
     # --- a device's side ---

@@ -14,12 +14,11 @@ from edge_server.coordinator.aggregators.worker import EarlySums, ToAdd, rest_of
 from edge_server.coordinator.validation.contents import UnpackedCache
 from edge_server.strategy.aggregation.array_stores import MemoryArrays
 from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, sum_clients
-from schemas.messages import Update
 from schemas.strategy import Component
 from schemas.submodel import SubModelSpec
 from schemas.tensors.arrays import Groups
-from schemas.values import TrainingMetrics
 from tests.edge_server.strategy.network import CHANNELS, MAP, arrays
+from tests.schemas.examples import plain_update
 
 CHAIN = make_chain([Component(name="int8", options={"levels": 7}), Component(name="zstd")])
 LIMIT = 1_000_000
@@ -38,20 +37,7 @@ class Place:
         blob = self.store.put_groups(
             {**encoded, "attention": {"hidden": np.full(3, k, np.float32)}}, write=CHAIN.write
         )
-        metrics = TrainingMetrics(examples=weight, epochs=1, steps=1)
-        return ToAdd(
-            Update(
-                federation="f",
-                device=client,
-                run="r",
-                round=1,
-                attempt=1,
-                blob=blob,
-                spec=spec,
-                metrics=metrics,
-            ),
-            weight,
-        )
+        return ToAdd(plain_update(client, weight, blob=blob, spec=spec), weight)
 
     def examined(self, members: Sequence[ToAdd]) -> None:
         for member in members:

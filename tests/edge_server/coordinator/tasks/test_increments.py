@@ -24,9 +24,9 @@ from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment,
 from schemas.tensors.arrays import BLOCK_NUMBERS
 from schemas.tensors.chunks import BlobRef, encode_json
 from schemas.tensors.files import FileGroups
-from schemas.values import ModelSpec
 from tests.edge_client.networks import INPUT, Recipe, random_spec, small_net
 from tests.edge_server.strategy.network import MAP, arrays
+from tests.schemas.examples import plain_task
 
 NETS = [
     Recipe(norm="group", depthwise=True, residual=True, concat=True),
@@ -61,18 +61,7 @@ class Desk:
         return name_blobs(specs, [PublishedVersion(paths)], **how)
 
     def received(self, parts, spec):
-        task = DeliverTask(
-            federation="home",
-            run="run-1",
-            round=1,
-            attempt=1,
-            tier=1,
-            ratio=0,
-            model=ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10),
-            spec=spec,
-            blobs=parts.blobs,
-            layers=parts.layers,
-        )
+        task = plain_task(DeliverTask, spec=spec, blobs=parts.blobs, layers=parts.layers)
         return received_groups(task, self.store, self.channel_map)
 
     def values(self, ref: BlobRef) -> int:

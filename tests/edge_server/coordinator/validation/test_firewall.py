@@ -22,9 +22,10 @@ from schemas.errors import PeerError, Reason
 from schemas.messages import TrainTask, Update, decode_message, encode_message
 from schemas.strategy import PersonalPruning, TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
-from schemas.tensors.chunks import BlobRef, encode_json
+from schemas.tensors.chunks import encode_json
 from schemas.values import ModelSpec, Preprocessing, TrainingMetrics
 from tests.groups import encode_groups, read_groups
+from tests.schemas.examples import plain_task, plain_update
 
 # Four channels in blocks of two, flattened from 2x1 maps, feed five hidden channels, then three classes.
 _CONV, _HIDDEN = Segment(channels=4, group="conv"), Segment(channels=5, group="hidden")
@@ -50,33 +51,14 @@ SCORES = {"conv": np.array([0.1, 0.2, 0.9, 0.8], np.float32), "hidden": np.arang
 
 
 def task(personal: PersonalPruning | None = None, spec: SubModelSpec = PREFIX, **more) -> TrainTask:
-    fields = {
-        "federation": "home",
-        "run": "run-1",
-        "round": 1,
-        "attempt": 1,
-        "tier": 1,
-        "ratio": 0.5,
-        "model": ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=3),
-        "spec": SubModelSpec() if personal else spec,
-        "personal": personal,
-        "training": TrainingPlan(),
-        "blobs": {},
-    }
-    return TrainTask(**{**fields, **more})
+    usual = {"ratio": 0.5, "model": ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=3)}
+    parts = {"spec": SubModelSpec() if personal else spec, "personal": personal}
+    return plain_task(TrainTask, **(usual | parts | more))
 
 
 def update(spec: SubModelSpec, examples: int = 10, **metrics) -> Update:
-    return Update(
-        federation="home",
-        device="pi",
-        run="run-1",
-        round=1,
-        attempt=1,
-        blob=BlobRef(digest="0" * 64, size=1),
-        spec=spec,
-        metrics=TrainingMetrics(examples=examples, epochs=1, steps=1, **metrics),
-    )
+    measured = TrainingMetrics(examples=examples, epochs=1, steps=1, **metrics)
+    return plain_update(spec=spec, metrics=measured)
 
 
 def model(spec: SubModelSpec) -> dict[str, np.ndarray]:

@@ -35,8 +35,9 @@ from schemas.messages import (
 )
 from schemas.submodel import SubModelSpec
 from schemas.tensors.chunks import BlobRef, digest_of, encode_chunk
-from schemas.values import DataCard, TrainingMetrics
+from schemas.values import DataCard
 from tests.groups import encode_groups
+from tests.schemas.examples import plain_update
 
 WORDS = (
     "data.source=digits",
@@ -121,16 +122,7 @@ class Desk:
         data = encode_groups(groups)
         blob = BlobRef(digest=digest_of(data), size=len(data))
         self.blobs[blob.digest] = data
-        fields = {
-            "federation": "federation",
-            "device": "pi",
-            "run": "run-1",
-            "round": 1,
-            "attempt": 1,
-            "blob": blob,
-            "metrics": TrainingMetrics(examples=10, epochs=1, steps=1),
-        }
-        return Update(**{**fields, **changes})
+        return plain_update(**{"federation": "federation", "blob": blob, **changes})
 
 
 FULL = SubModelSpec()

@@ -16,10 +16,9 @@ from edge_server.security.secure_aggregation.protocol import (
 )
 from schemas.messages import TrainTask, decode_message, encode_message
 from schemas.security.secure_aggregation import MaskingTerms
-from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from schemas.tensors.chunks import BlobRef, digest_of
-from schemas.values import ModelSpec
+from tests.schemas.examples import plain_task
 
 A, B = Segment(channels=6, group="a"), Segment(channels=4, group="b")
 CHANNELS = ChannelMap(
@@ -50,19 +49,8 @@ def terms_of(specs: tuple[SubModelSpec, ...], *, max_weight: int = 100, **change
 
 
 def task_of(terms: MaskingTerms, spec: SubModelSpec, *, attempt: int = 1) -> TrainTask:
-    return TrainTask(
-        federation="home",
-        run="run-1",
-        round=1,
-        attempt=attempt,
-        tier=1,
-        ratio=0.0,
-        model=ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10),
-        spec=spec,
-        masking=terms,
-        training=TrainingPlan(),
-        blobs={"state": BlobRef(digest=digest_of(b"state"), size=10)},
-    )
+    blobs = {"state": BlobRef(digest=digest_of(b"state"), size=10)}
+    return plain_task(TrainTask, attempt=attempt, spec=spec, masking=terms, blobs=blobs)
 
 
 def carried(message):

@@ -6,9 +6,8 @@ import pytest
 from edge_server.coordinator.validation.update import examine_masked
 from schemas.errors import PeerError, Reason
 from schemas.messages import Update
-from schemas.tensors.chunks import BlobRef, digest_of
-from schemas.values import TrainingMetrics
 from tests.edge_server.security.secure_aggregation.cohorts import FULL, MIDDLE, TIERS, task_of, terms_of
+from tests.schemas.examples import plain_update
 
 TERMS = terms_of(TIERS)
 TASK = task_of(TERMS, MIDDLE)
@@ -17,17 +16,7 @@ EVERY = tuple(range(len(TERMS.segments)))
 
 
 def update(**changes) -> Update:
-    known = {
-        "federation": "home",
-        "device": "d0",
-        "run": "run-1",
-        "round": 1,
-        "attempt": 1,
-        "blob": BlobRef(digest=digest_of(b"masked"), size=10),
-        "spec": MIDDLE,
-        "metrics": TrainingMetrics(examples=10, epochs=1, steps=1),
-    }
-    return Update(**{**known, **changes})
+    return plain_update("d0", **({"spec": MIDDLE} | changes))
 
 
 def groups(segments=HELD, dtype=np.uint32):
