@@ -1,7 +1,7 @@
 """Devices in threads of this process: torch is imported only once."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -24,7 +24,15 @@ def devices(
 
     They are stopped at the end of the block.
     """
-    agents = [_agent(config, address, state, index) for index in range(first, config.clients.num_clients)]
+    with in_threads(
+        [_agent(config, address, state, index) for index in range(first, config.clients.num_clients)]
+    ) as ends:
+        yield ends
+
+
+@contextlib.contextmanager
+def in_threads(agents: Sequence[Agent]) -> Iterator[list[Future[str | None]]]:
+    """Run agents; they are stopped at the end of the block, unless they end soon by themselves."""
     with ThreadPoolExecutor(len(agents)) as pool:
         ends = [pool.submit(agent.run) for agent in agents]
         try:
@@ -36,19 +44,16 @@ def devices(
 
 
 def _agent(config: Config, address: BrokerAddress, state: Path, index: int) -> Agent:
-    name, seed = device_name(index), config.federation.seed
-    (state / name).mkdir(parents=True, exist_ok=True)
-    settings = AgentSettings(
-        federation=config.federation.name,
-        device=name,
-        address=address,
-        state=state / name,
-        source=config.data.source or "digits",
-        profile=CapabilityProfile(tier=index % len(config.tiers.ratios) + 1),
-        once=True,
-        threads=1,
-    )
-    partition = parse_partition(config.data.partition_spec)
-    data = load_source(settings.source)
-    mine = share(data, partition, index=index, count=config.clients.num_clients, seed=seed)
+    place = address, state / device_name(index)
+    return sharing_agent(config, *place, index, tier=index % len(config.tiers.ratios) + 1)
+
+
+def sharing_agent(config: Config, address: BrokerAddress, state: Path, index: int, *, tier: int) -> Agent:
+    """A device with its share of the run's data, called as its folder."""
+    state.mkdir(parents=True, exist_ok=True)
+    names = config.federation.name, state.name
+    source, profile = config.data.source or "digits", CapabilityProfile(tier=tier)
+    settings = AgentSettings(*names, address, state, source, profile, once=True, threads=1)
+    partition, seed = parse_partition(config.data.partition_spec), config.federation.seed
+    mine = share(load_source(source), partition, index=index, count=config.clients.num_clients, seed=seed)
     return Agent(settings, LocalData(*holdout(mine, seed=seed)))

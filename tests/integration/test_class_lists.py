@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from edge_server.observability.device_totals import read_device_totals
 from edge_server.storage.journal_reader import JournalReader
 from schemas.values import CapabilityProfile
 from tests.integration.conftest import ONE_BROKER
+from tests.integration.device_threads import in_threads
 
 DIGITS = load_source("digits")
 ALL = tuple("0123456789")
@@ -42,14 +42,8 @@ def photos(root: Path, digits: str, *, part: int, names: dict[str, str] | None =
 def participating(address: BrokerAddress, state: Path, folders: dict[str, Path]) -> Iterator[None]:
     """One device per folder, in threads of this process, until the block or the run ends."""
     agents = [_agent(address, state / name, name, folder) for name, folder in folders.items()]
-    with ThreadPoolExecutor(len(agents)) as pool:
-        for agent in agents:
-            pool.submit(agent.run)
-        try:
-            yield
-        finally:
-            for agent in agents:
-                agent.stop()
+    with in_threads(agents):
+        yield
 
 
 def _agent(address: BrokerAddress, state: Path, name: str, folder: Path) -> Agent:

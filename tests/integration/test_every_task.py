@@ -1,7 +1,6 @@
 """Every learning task over a real broker: trained with and without torch, exported, compared, inferred."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from edge_server.storage.records import RoundRecord
 from schemas.values import CapabilityProfile
 from tests.edge_client.data.tasks.examples import FEATURES, examples
 from tests.integration.conftest import ONE_BROKER, Run
+from tests.integration.device_threads import in_threads
 from tests.slow import slow
 
 TRAINERS = {"with-torch": ("torch",), "without-torch": ("onnx",)}
@@ -103,14 +103,10 @@ def check_evaluation(address, tmp_path: Path, source: str, config: Config) -> No
     run = Run(config, address, tmp_path / "evaluation")
     states = [tmp_path / "again" / name for name in TRAINERS]
     agents = [agent(address, state, state.name, source, index) for index, state in enumerate(states)]
-    with ThreadPoolExecutor(2) as pool:
-        for one in agents:
-            pool.submit(one.run)
+    with in_threads(agents):
         try:
             summary = run.finished()
         finally:
-            for one in agents:
-                one.stop()
             run.stop()
     assert summary.outcome == "finished", summary.detail
     record = RoundRecord.model_validate_json(run.folder.history.read_text().splitlines()[-1])
@@ -153,14 +149,8 @@ def test_a_federation_of_every_task(
         agent(address, tmp_path / "devices" / name, name, source, index)
         for index, name in enumerate(TRAINERS)
     ]
-    with ThreadPoolExecutor(2) as pool:
-        for one in agents:
-            pool.submit(one.run)
-        try:
-            summary = run.finished()
-        finally:
-            for one in agents:
-                one.stop()
+    with in_threads(agents):
+        summary = run.finished()
     assert summary.outcome == "finished", summary.detail
     lines = run.folder.history.read_text().splitlines()
     first, last = (RoundRecord.model_validate_json(lines[place]) for place in (0, -1))

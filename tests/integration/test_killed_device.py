@@ -142,19 +142,6 @@ def kill(process: ForkedCommand) -> None:
     process.wait(timeout=DEADLINE_S)
 
 
-@pytest.fixture
-def serve(address: BrokerAddress, tmp_path: Path) -> Iterator[Callable[[Config], Run]]:
-    runs: list[Run] = []
-
-    def start(settings: Config) -> Run:
-        runs.append(Run(settings, address, tmp_path / "run"))
-        return runs[-1]
-
-    yield start
-    for run in runs:
-        run.stop()
-
-
 def test_a_device_killed_during_an_upload_sends_only_the_missing_chunks(
     observer: Observer,
     begin: START,

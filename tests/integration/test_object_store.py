@@ -4,7 +4,6 @@ import logging
 import sqlite3
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from schemas.errors import ConfigError
 from schemas.messages import Update
 from schemas.values import CapabilityProfile
 from tests.integration.conftest import ONE_BROKER, Run
+from tests.integration.device_threads import in_threads
 
 NAMES = ("one", "two")
 # An mlp of 64-200-200-10 has 55,210 parameters of 4 bytes: more than a message may contain.
@@ -60,17 +60,14 @@ def federate(settings: Config, address: BrokerAddress, folder: Path) -> Summary:
     agents = [make_agent(name, address, folder) for name in NAMES]
     with (
         open_object_store(settings.object_store, folder / "object-store") as object_store,
-        ThreadPoolExecutor(2) as pool,
+        in_threads(agents) as ends,
     ):
-        ends = [pool.submit(agent.run) for agent in agents]
         run = Run(settings, address, folder / "run", object_store=object_store)
         try:
             summary = run.finished()
             assert [end.result(timeout=30) for end in ends] == ["finished", "finished"]
         finally:
             run.stop()
-            for agent in agents:
-                agent.stop()
     return summary
 
 

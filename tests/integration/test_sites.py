@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,6 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edge_client.agent.agent import Agent, AgentSettings
-from edge_client.data.local import LocalData
-from edge_client.data.partition import holdout, parse_partition, share
-from edge_client.data.sources import load_source
 from edge_client.transport.broker_link import BrokerAddress, parse_address
 from edge_server.config.config import Config
 from edge_server.coordinator.replay import ReplayVerdict, replay
@@ -23,8 +18,9 @@ from edge_server.storage.journal_reader import JournalReader
 from edge_server.transport.broker.launch import find_mosquitto, running_broker
 from schemas.messages import Birth, SiteBirth, encode_message
 from schemas.topics import Channel, DeviceTopic, SiteTopic
-from schemas.values import CapabilityProfile, DataCard
+from schemas.values import DataCard
 from tests.integration.conftest import DEADLINE_S, ONE_BROKER, Command, Run, demo_config, read_until
+from tests.integration.device_threads import in_threads, sharing_agent
 
 NAMES = ("barn.a", "barn.b", "loose")
 BROKER = "embedded" if find_mosquitto() is None else "mosquitto"
@@ -49,32 +45,12 @@ def config(*sites: str, **overrides: Any) -> Config:
 @contextlib.contextmanager
 def devices(of: Config, addresses: Mapping[str, BrokerAddress], state: Path) -> Iterator[None]:
     """Devices in threads, each at its broker; they are stopped at the end of the block."""
-    agents = [agent(of, name, index, addresses[name], state) for index, name in enumerate(addresses)]
-    with ThreadPoolExecutor(len(agents)) as pool:
-        ends = [pool.submit(one.run) for one in agents]
-        try:
-            yield
-        finally:
-            wait(ends, timeout=5)
-            for one in agents:
-                one.stop()
-
-
-def agent(of: Config, name: str, index: int, address: BrokerAddress, state: Path) -> Agent:
-    (state / name).mkdir(parents=True, exist_ok=True)
-    settings = AgentSettings(
-        federation=of.federation.name,
-        device=name,
-        address=address,
-        state=state / name,
-        source="digits",
-        profile=CapabilityProfile(tier=index + 1),
-        once=True,
-        threads=1,
-    )
-    partition = parse_partition(of.data.partition_spec)
-    mine = share(load_source("digits"), partition, index=index, count=len(NAMES), seed=0)
-    return Agent(settings, LocalData(*holdout(mine, seed=0)))
+    agents = [
+        sharing_agent(of, address, state / name, index, tier=index + 1)
+        for index, (name, address) in enumerate(addresses.items())
+    ]
+    with in_threads(agents):
+        yield
 
 
 def states(run: Run) -> list[str]:

@@ -56,19 +56,8 @@ def device(url: str, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     note = ServedModel(version="v0", digest=first.tiers[0].sha256)
     slots.fill(path.read_bytes(), note, signed=decode_manifest(manifest_path(path).read_bytes()))
     slots.switch(note.digest)
-    words = [
-        "--broker",
-        url,
-        "--federation",
-        "home",
-        "--device-id",
-        "pi-1",
-        "--data",
-        "digits",
-        "--tier",
-        "1",
-    ]
-    words += ["--share", "1/2", "--state-dir", str(tmp_path / "pi-1")]
+    words = ["--broker", url, "--federation", "home", "--device-id", "pi-1", "--data", "digits"]
+    words += ["--tier", "1", "--share", "1/2", "--state-dir", str(tmp_path / "pi-1")]
     with (tmp_path / "client.log").open("wb") as log:
         command = [*forked_python(), "-m", "edge_client.cli.main", "run", *words]
         process = subprocess.Popen(command, stdout=log, stderr=log)
