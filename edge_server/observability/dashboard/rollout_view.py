@@ -18,15 +18,16 @@ from schemas.messages.rollout import ModelMeasurement
 
 MAX_ROLLOUTS = 50
 ROLLOUTS = """
-SELECT rollout, rollouts.version, rollouts.federation, phase, opened, why, began_at, ended_at,
-        active.version IS NOT NULL
+SELECT rollout AS id, rollouts.version AS version, rollouts.federation AS federation, phase, opened, why,
+        began_at, ended_at, active.version IS NOT NULL AS active
     FROM rollouts JOIN versions ON versions.version = rollouts.version
     LEFT JOIN active ON active.version = rollouts.version
     WHERE versions.run = ? ORDER BY began_at DESC, rollouts.rowid DESC LIMIT ?
 """
 EVERY_ROLLOUT = ROLLOUTS.replace("WHERE versions.run = ?", "")
 OF_DEVICE = """
-SELECT rollouts.rollout, rollouts.version, rollouts.phase, targets.status, targets.report, targets.at
+SELECT rollouts.rollout AS id, rollouts.version AS version, rollouts.phase AS phase, targets.status AS status,
+        targets.at AS at, targets.report AS report
     FROM targets JOIN rollouts USING (rollout)
     WHERE rollouts.federation = ? AND targets.device = ? ORDER BY began_at DESC, rollouts.rowid DESC LIMIT ?
 """
@@ -57,22 +58,19 @@ def device_rollouts(registry: Path, federation: str, device: str) -> list[Json]:
     with _reading(registry) as database:
         if database is None:
             return []
-        return [_of_device(*row) for row in database.execute(OF_DEVICE, (federation, device, MAX_ROLLOUTS))]
+        found = database.execute(OF_DEVICE, (federation, device, MAX_ROLLOUTS))
+        return [_of_device(**row) for row in found]
 
 
-def _of_device(rollout: str, version: str, phase: str, status: str, text: str | None, at: float) -> Json:
-    report = None
+def _of_device(report: str | None, **shown: Any) -> Json:
+    said = None
     with suppress(ValidationError):
-        report = None if text is None else ModelReport.model_validate_json(text)
+        said = None if report is None else ModelReport.model_validate_json(report)
     return {
-        "id": rollout,
-        "version": version,
-        "phase": phase,
-        "status": status,
-        "at": at,
-        "before": _measurement_text(report.running if report else None),
-        "after": _measurement_text(report.candidate if report else None),
-        "why": report.detail or report.cause or "" if report else "",
+        **shown,
+        "before": _measurement_text(said.running if said else None),
+        "after": _measurement_text(said.candidate if said else None),
+        "why": said.detail or said.cause or "" if said else "",
     }
 
 
@@ -87,7 +85,7 @@ def _measurement_text(measurement: ModelMeasurement | None) -> str:
 def _read(registry: Path, query: str, *values: Any) -> Json:
     with _reading(registry) as database:
         rows = [] if database is None else database.execute(query, values).fetchall()
-        return {"rollouts": [_value(database, *row) for row in rows if database is not None]}
+        return {"rollouts": [_value(database, row) for row in rows if database is not None]}
 
 
 @contextmanager
@@ -101,24 +99,13 @@ def _reading(registry: Path) -> Iterator[sqlite3.Connection | None]:
         with open_unchanged(path) as (readable, immutable):
             address = f"{readable.resolve().as_uri()}?mode={'ro&immutable=1' if immutable else 'rw'}"
             with closing(sqlite3.connect(address, uri=True)) as database:
+                database.row_factory = sqlite3.Row
                 yield database
     except (sqlite3.Error, OSError) as error:
         raise ConfigError(str(error), place=f"registry {registry}") from error
 
 
-def _value(database: sqlite3.Connection, rollout: str, version: str, *rest: Any) -> Json:
-    federation, phase, opened, why, began_at, ended_at, active = rest
-    (groups,) = database.execute(GROUPS, (rollout,)).fetchone()
-    return {
-        "id": rollout,
-        "version": version,
-        "federation": federation,
-        "active": bool(active),
-        "phase": phase,
-        "opened": opened,
-        "groups": groups,
-        "devices": dict(database.execute(TARGETS, (rollout,)).fetchall()),
-        "why": why,
-        "began_at": began_at,
-        "ended_at": ended_at,
-    }
+def _value(database: sqlite3.Connection, row: sqlite3.Row) -> Json:
+    (groups,) = database.execute(GROUPS, (row["id"],)).fetchone()
+    devices = dict(database.execute(TARGETS, (row["id"],)).fetchall())
+    return {**dict(row), "active": bool(row["active"]), "groups": groups, "devices": devices}
