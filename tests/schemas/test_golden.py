@@ -15,25 +15,13 @@ from schemas.strategy import StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.chunks import Chunk, decode_chunk, digest_of, encode_chunk
 from tests.groups import decode_groups, encode_groups
-from tests.schemas.examples import (
-    CHANNEL_MAP,
-    DELIVER_TASK,
-    GROUPS,
-    MESSAGES_BY_KIND,
-    OF_A_TABLE,
-    SIGNED,
-    SPEC,
-    STRATEGY,
-    TABLE_CARD,
-    TRAIN_TASK,
-    UPDATE_AT_A_SITE,
-)
+from tests.schemas import examples
 
 GOLDEN = Path(__file__).parent / "golden"
 UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"
 CHUNK_DATA = b"sixteen bytes..."
-TASKS = {"train-task": TRAIN_TASK, "deliver-task": DELIVER_TASK}
-EXAMPLES = {kind: message for kind, message in MESSAGES_BY_KIND.items() if kind != "task"} | TASKS
+TASKS = {"train-task": examples.TRAIN_TASK, "deliver-task": examples.DELIVER_TASK}
+EXAMPLES = {kind: message for kind, message in examples.MESSAGES_BY_KIND.items() if kind != "task"} | TASKS
 LATER = (
     *("epoch", "own", "own_model", "personalise", "alone", "by_class", "statistics"),
     *("trained", "frozen", "adapters"),
@@ -58,12 +46,12 @@ UNSET = {
     "unmask-request": {"epoch"},
 }
 VALUES: dict[str, Frozen] = {
-    "strategy-spec": STRATEGY,
-    "sub-model-spec": SPEC,
-    "channel-map": CHANNEL_MAP,
-    "signed-manifest": SIGNED,
-    "data-card-of-a-table": TABLE_CARD,
-    "preprocessing-of-a-table": OF_A_TABLE,
+    "strategy-spec": examples.STRATEGY,
+    "sub-model-spec": examples.SPEC,
+    "channel-map": examples.CHANNEL_MAP,
+    "signed-manifest": examples.SIGNED,
+    "data-card-of-a-table": examples.TABLE_CARD,
+    "preprocessing-of-a-table": examples.OF_A_TABLE,
 }
 
 
@@ -82,8 +70,8 @@ def assert_unchanged(name: str, value: object) -> None:
 
 
 def test_the_examples_cover_exactly_the_message_kinds():
-    assert MESSAGES_BY_KIND.keys() == MESSAGES.keys()
-    assert all(isinstance(message, MESSAGES[kind]) for kind, message in MESSAGES_BY_KIND.items())
+    assert examples.MESSAGES_BY_KIND.keys() == MESSAGES.keys()
+    assert all(isinstance(message, MESSAGES[kind]) for kind, message in examples.MESSAGES_BY_KIND.items())
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -123,21 +111,21 @@ def test_a_stored_task_has_the_digest_that_was_signed(name):
 
 def test_fields_of_the_other_kind_of_task_are_ignored():
     # "task.json" was written by the same version: a training task that also has a trial and provenance.
-    assert decode_message((GOLDEN / "task.json").read_bytes()) == TRAIN_TASK
-    fields = {**json.loads(encode_message(DELIVER_TASK)), "training": {"local_epochs": 1}}
-    assert decode_message(json.dumps(fields).encode()) == DELIVER_TASK
+    assert decode_message((GOLDEN / "task.json").read_bytes()) == examples.TRAIN_TASK
+    fields = {**json.loads(encode_message(examples.DELIVER_TASK)), "training": {"local_epochs": 1}}
+    assert decode_message(json.dumps(fields).encode()) == examples.DELIVER_TASK
 
 
 @pytest.mark.parametrize("decode", [decode_message, decode_task])
 def test_a_task_without_an_action_is_a_training_task(decode):
-    fields = json.loads(encode_message(TRAIN_TASK))
+    fields = json.loads(encode_message(examples.TRAIN_TASK))
     del fields["action"]
-    assert decode(json.dumps(fields).encode()) == TRAIN_TASK
+    assert decode(json.dumps(fields).encode()) == examples.TRAIN_TASK
 
 
 def test_an_update_with_a_receipt_keeps_its_wire_format():
-    assert_unchanged("update-at-a-site", json.loads(encode_message(UPDATE_AT_A_SITE)))
-    assert decode_message((GOLDEN / "update-at-a-site.json").read_bytes()) == UPDATE_AT_A_SITE
+    assert_unchanged("update-at-a-site", json.loads(encode_message(examples.UPDATE_AT_A_SITE)))
+    assert decode_message((GOLDEN / "update-at-a-site.json").read_bytes()) == examples.UPDATE_AT_A_SITE
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -160,7 +148,9 @@ def test_stored_values_can_still_be_decoded(name, model):
 
 def test_blobs_and_frames_keep_their_bytes():
     frame = encode_chunk(digest_of(CHUNK_DATA), 3, CHUNK_DATA)
-    assert_unchanged("bytes", {"chunk-frame": frame.hex(), "groups-sha256": digest_of(encode_groups(GROUPS))})
+    assert_unchanged(
+        "bytes", {"chunk-frame": frame.hex(), "groups-sha256": digest_of(encode_groups(examples.GROUPS))}
+    )
 
 
 def test_stored_frames_can_still_be_decoded():
@@ -170,12 +160,12 @@ def test_stored_frames_can_still_be_decoded():
 
 
 def test_stored_blobs_can_still_be_decoded():
-    (GOLDEN / "groups.safetensors").write_bytes(encode_groups(GROUPS)) if UPDATE else None
+    (GOLDEN / "groups.safetensors").write_bytes(encode_groups(examples.GROUPS)) if UPDATE else None
     data = (GOLDEN / "groups.safetensors").read_bytes()
     assert digest_of(data) == json.loads((GOLDEN / "bytes.json").read_text())["groups-sha256"]
     groups = decode_groups(data)
-    assert groups.keys() == GROUPS.keys()
-    for group, arrays in GROUPS.items():
+    assert groups.keys() == examples.GROUPS.keys()
+    for group, arrays in examples.GROUPS.items():
         assert groups[group].keys() == arrays.keys()
         assert all(np.array_equal(groups[group][name], array) for name, array in arrays.items())
 

@@ -20,20 +20,9 @@ from edge_server.rounds.gateway import machine as gateways
 from edge_server.rounds.gateway.state import Gateway
 from edge_server.rounds.machine import RoundRules
 from edge_server.rounds.sites.presence import Sites
+from schemas import messages
 from schemas.base import is_of_site, site_of
 from schemas.errors import Reason
-from schemas.messages import (
-    Birth,
-    Death,
-    SiteBirth,
-    SiteDeath,
-    SiteReceipt,
-    SiteTerms,
-    SumRequest,
-    Task,
-    TrainTask,
-    Update,
-)
 from schemas.tensors.chunks import BlobRef, Chunk
 from schemas.values import TrainingMetrics
 from tests.edge_server.rounds.world import FEDERATION, RUN, Disk, Node, World
@@ -71,8 +60,8 @@ class SiteNode:
     up: bool = True
     lives: int = 1
     devices: dict[str, int] = field(default_factory=dict)
-    tasks: dict[str, Task] = field(default_factory=dict)
-    updates: dict[str, Update] = field(default_factory=dict)
+    tasks: dict[str, messages.Task] = field(default_factory=dict)
+    updates: dict[str, messages.Update] = field(default_factory=dict)
     deaths: int = 0
 
 
@@ -144,7 +133,7 @@ class SiteWorld(World):
             case on_server.SendToSite(site, message):
                 self.send(site, on_site.MessageForSite(message))
             case on_server.SendTerms(site):
-                terms = SiteTerms(federation=FEDERATION, site=site, run=RUN, sites=self.site_names)
+                terms = messages.SiteTerms(federation=FEDERATION, site=site, run=RUN, sites=self.site_names)
                 self.send(site, on_site.MessageForSite(terms))
             case on_server.WriteSumChunk(_, chunk):
                 self.disk.write(chunk)
@@ -286,15 +275,21 @@ class SiteWorld(World):
         used = node.gateway.in_use()
         node.disk.blobs = {digest: data for digest, data in node.disk.blobs.items() if digest in used}
 
-    def examined(self, site: str, node: SiteNode, update: Update) -> on_site.UpdateExamined:
+    def examined(self, site: str, node: SiteNode, update: messages.Update) -> on_site.UpdateExamined:
         sound = verified(node.disk, update.blob)
         reason = None if sound else Reason.DIGEST_MISMATCH
-        judged = update.model_copy(update={"receipt": SiteReceipt(site=site, reason=reason, moved=True)})
+        judged = update.model_copy(
+            update={"receipt": messages.SiteReceipt(site=site, reason=reason, moved=True)}
+        )
         node.updates[update.device] = judged
         return on_site.UpdateExamined(judged)
 
     def make_sum(
-        self, node: SiteNode, request: SumRequest, updates: Sequence[Update], parts: Sequence[Any]
+        self,
+        node: SiteNode,
+        request: messages.SumRequest,
+        updates: Sequence[messages.Update],
+        parts: Sequence[Any],
     ) -> on_site.SumMade:
         counted = [
             (request.members[u.device].weight, json.loads(node.disk.blobs[u.blob.digest])) for u in updates
@@ -304,16 +299,16 @@ class SiteWorld(World):
 
     def tell_above(self, site: str, node: SiteNode, message: Any, device: str) -> None:
         above = self.parent(site)
-        if isinstance(message, Birth):
+        if isinstance(message, messages.Birth):
             node.devices[device] = message.session
-        if isinstance(message, Death):
+        if isinstance(message, messages.Death):
             node.devices.pop(device, None)
         if above:
             spoke = on_site.DeviceSpoke(message, most_bytes=10**6) if device else None
             event: object = spoke or on_site.SiteBelowSpoke(site, message)
         else:
             event = on_server.MessageReceived(message) if device else on_server.SiteSpoke(site, message)
-        if isinstance(message, Birth | Death | SiteBirth):
+        if isinstance(message, messages.Birth | messages.Death | messages.SiteBirth):
             self.retain(above, device or site, above, event)
         else:
             self.send(above, event)
@@ -341,7 +336,7 @@ class SiteWorld(World):
         if not node.up:
             return
         node.up, node.deaths = False, node.deaths + 1
-        death = SiteDeath(federation=FEDERATION, site=site, session=node.session)
+        death = messages.SiteDeath(federation=FEDERATION, site=site, session=node.session)
         above = self.parent(site)
         event = on_site.SiteBelowSpoke(site, death) if above else on_server.SiteSpoke(site, death)
         self.retain(above, site, above, event)
@@ -382,19 +377,19 @@ class SiteWorld(World):
             return
         said: Any = content
         event = on_site.DeviceSpoke(said, most_bytes=10**6) if site else on_server.MessageReceived(said)
-        if isinstance(content, Birth | Death):
+        if isinstance(content, messages.Birth | messages.Death):
             self.retain(site, name, site, event)
         else:
             self.send(site, event)
 
-    def _result(self, name: str, node: Node, task: Task) -> Any:
-        if not isinstance(task, TrainTask):
+    def _result(self, name: str, node: Node, task: messages.Task) -> Any:
+        if not isinstance(task, messages.TrainTask):
             return super()._result(name, node, task)
         model = json.loads(node.disk.blobs[task.blobs["state"].digest])
         blob = node.disk.put(encode(trained(model, name)))
         about = {"federation": FEDERATION, "device": name, "run": RUN, "round": task.round}
         metrics = TrainingMetrics(examples=weight(name), epochs=1, steps=1)
-        return Update(**about, attempt=task.attempt, blob=blob, metrics=metrics)
+        return messages.Update(**about, attempt=task.attempt, blob=blob, metrics=metrics)
 
     def deliver(self, index: int = 0) -> None:
         if not self.network:

@@ -3,18 +3,7 @@
 from dataclasses import replace
 
 from edge_client.transport.chunk_transfer import Receiving
-from edge_server.rounds.events import (
-    Announce,
-    BlobsLost,
-    CheckUpdate,
-    CloseRound,
-    EndRun,
-    MessageReceived,
-    PlanRound,
-    RepairBlob,
-    Send,
-    Started,
-)
+from edge_server.rounds import events
 from edge_server.rounds.fleet import Fleet
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Participant, Status
@@ -39,7 +28,7 @@ def restarted(*devices: str, phase: Phase = Phase.STARTING, **fields) -> Run:
     run = Run(
         Federation(NAME, RUN, rules, phase=phase, attempt=1, fleet=fleet, gather_until=REJOIN_S, **fields)
     )
-    run.tell(Started())
+    run.tell(events.Started())
     return run
 
 
@@ -54,14 +43,14 @@ def training(*devices: str, counted: tuple[str, ...] = ()) -> Run:
 
 
 def test_the_phase_is_announced_again():
-    assert [command.message.phase for command in of(Announce, training("a").log)] == ["training"]
-    assert [command.message.phase for command in of(Announce, restarted("a").log)] == ["waiting"]
+    assert [command.message.phase for command in of(events.Announce, training("a").log)] == ["training"]
+    assert [command.message.phase for command in of(events.Announce, restarted("a").log)] == ["waiting"]
 
 
 def test_after_a_closed_round_the_server_waits_for_the_known_devices():
     run = restarted("a", "b")
-    assert of(PlanRound, run.hear(birth("a")) + run.wait(1)) == []
-    (plan,) = of(PlanRound, run.hear(birth("b")) + run.wait(1))
+    assert of(events.PlanRound, run.hear(birth("a")) + run.wait(1)) == []
+    (plan,) = of(events.PlanRound, run.hear(birth("b")) + run.wait(1))
     assert (plan.round, plan.attempt) == (2, 2)
     assert [device.name for device in plan.devices] == ["a", "b"]
 
@@ -69,8 +58,8 @@ def test_after_a_closed_round_the_server_waits_for_the_known_devices():
 def test_the_server_waits_no_longer_than_rejoin_s():
     run = restarted("a", "b")
     run.hear(birth("a"))
-    assert of(PlanRound, run.wait(REJOIN_S - 1)) == []
-    (plan,) = of(PlanRound, run.wait(1) + run.wait(1))
+    assert of(events.PlanRound, run.wait(REJOIN_S - 1)) == []
+    (plan,) = of(events.PlanRound, run.wait(1) + run.wait(1))
     assert [device.name for device in plan.devices] == ["a"]
 
 
@@ -84,17 +73,21 @@ def test_a_device_without_an_accepted_update_is_offered_its_task_again_once_it_c
 def test_accepted_updates_close_the_round_without_being_sent_again():
     run = training("a", "b", counted=("a",))
     run.hear(birth("b"))
-    (close,) = of(CloseRound, run.upload("b"))
+    (close,) = of(events.CloseRound, run.upload("b"))
     assert sorted(close.updates) == ["a", "b"]
-    assert not any(isinstance(sent.message, BlobRequest) and sent.device == "a" for sent in of(Send, run.log))
+    assert not any(
+        isinstance(sent.message, BlobRequest) and sent.device == "a" for sent in of(events.Send, run.log)
+    )
 
 
 def test_stored_chunks_are_not_requested_again():
     run = training("a")
     run.hear(birth("a"))
     claim = update("a")
-    commands = run.tell(MessageReceived(claim, have=chunks_of(0b001)))
-    requests = [command.message for command in of(Send, commands) if isinstance(command.message, BlobRequest)]
+    commands = run.tell(events.MessageReceived(claim, have=chunks_of(0b001)))
+    requests = [
+        command.message for command in of(events.Send, commands) if isinstance(command.message, BlobRequest)
+    ]
     assert [(request.first, request.count) for request in requests] == [(1, claim.blob.chunks - 1)]
 
 
@@ -104,17 +97,17 @@ def test_a_completely_stored_update_is_checked_at_once():
     claim = update("a")
     whole = ChunkSet.first(claim.blob.chunks)
     assert Receiving(claim.blob, have=whole).complete
-    assert CheckUpdate("a", claim) in run.tell(MessageReceived(claim, have=whole))
+    assert events.CheckUpdate("a", claim) in run.tell(events.MessageReceived(claim, have=whole))
 
 
 def test_an_accepted_update_that_was_damaged_is_sent_again():
     run = training("a", "b", counted=("a",))
     run.hear(birth("a"))
     run.hear(birth("b"))
-    run.tell(BlobsLost(frozenset([update("a").blob.digest])))
+    run.tell(events.BlobsLost(frozenset([update("a").blob.digest])))
     assert offers(run.wait(1)) == ["a"]
     run.upload("b")
-    (close,) = of(CloseRound, run.upload("a"))
+    (close,) = of(events.CloseRound, run.upload("a"))
     assert sorted(close.updates) == ["a", "b"]
 
 
@@ -122,8 +115,8 @@ def test_a_round_that_needs_a_lost_blob_is_planned_again():
     run = training("a", "b")
     for name in "ab":
         run.hear(birth(name))
-    run.tell(BlobsLost(frozenset([STATE.digest])))
-    (plan,) = of(PlanRound, run.wait(60))
+    run.tell(events.BlobsLost(frozenset([STATE.digest])))
+    (plan,) = of(events.PlanRound, run.wait(60))
     assert (plan.round, [device.name for device in plan.devices]) == (1, ["a", "b"])
 
 
@@ -131,22 +124,24 @@ def test_a_task_blob_that_a_device_cannot_use_is_repaired():
     run = training("a")
     run.hear(birth("a"))
     refusal = {"federation": NAME, "device": "a", "reason": Reason.DIGEST_MISMATCH}
-    assert of(RepairBlob, run.hear(Refusal(**refusal, digest=STATE.digest))) == [RepairBlob(STATE.digest)]
-    assert of(RepairBlob, run.hear(Refusal(**refusal, digest="0" * 64))) == []
+    assert of(events.RepairBlob, run.hear(Refusal(**refusal, digest=STATE.digest))) == [
+        events.RepairBlob(STATE.digest)
+    ]
+    assert of(events.RepairBlob, run.hear(Refusal(**refusal, digest="0" * 64))) == []
 
 
 def test_a_run_whose_end_devices_were_told_does_no_more_tasks_and_ends_once_they_are_back():
     parts = Participants.of([Participant("a", assignment(), deadline=600.0)])
-    told = EndRun("finished", "the budget is spent")
+    told = events.EndRun("finished", "the budget is spent")
     run = restarted("a", phase=Phase.DELIVERING, participants=parts, announced_end=told)
-    assert of(Announce, run.log) == []
+    assert of(events.Announce, run.log) == []
     commands = run.hear(birth("a", session=2))
-    assert (offers(commands), of(EndRun, commands)) == ([], [told])
-    assert [command.message.kind for command in of(Announce, commands)] == ["federation-end"]
+    assert (offers(commands), of(events.EndRun, commands)) == ([], [told])
+    assert [command.message.kind for command in of(events.Announce, commands)] == ["federation-end"]
 
 
 def test_a_first_round_that_cannot_be_continued_is_planned_again():
     run = restarted("a", round=0)
-    assert [command.message.round for command in of(Announce, run.log)] == [1]
-    (plan,) = of(PlanRound, run.hear(birth("a", session=2)) + run.wait(1))
+    assert [command.message.round for command in of(events.Announce, run.log)] == [1]
+    (plan,) = of(events.PlanRound, run.hear(birth("a", session=2)) + run.wait(1))
     assert (plan.round, plan.attempt, plan.deliver) == (1, 2, False)

@@ -2,64 +2,40 @@
 
 import pytest
 
-from edge_server.rounds.events import (
-    CheckUpdate,
-    CloseRound,
-    EndRun,
-    Note,
-    PlanRound,
-    RoundClosed,
-    RoundPlanned,
-    UpdateChecked,
-    UpdateStored,
-)
+from edge_server.rounds import events
 from edge_server.rounds.machine import RETRY_S, Buffering, Phase
 from edge_server.rounds.participant import Status
 from schemas.errors import Reason
 from schemas.messages import BlobRequest, RoundAnnouncement
-from tests.edge_server.rounds.by_hand import (
-    NAME,
-    SMALL_MAP,
-    STATE,
-    Run,
-    ack,
-    announced,
-    assignment,
-    chunks,
-    of,
-    offers,
-    refusals,
-    reply,
-    request,
-    started,
-    update,
-)
+from tests.edge_server.rounds import by_hand
 from tests.edge_server.rounds.test_fleet import birth, death
 
 DEVICES = ("a", "b", "c")
 
 
-def buffered(size: int = 2, lag: int = 5, at_once: int = 3, **rules) -> Run:
+def buffered(size: int = 2, lag: int = 5, at_once: int = 3, **rules) -> by_hand.Run:
     """A run whose devices are connected and not yet planned."""
     buffering = Buffering(size, max_staleness=lag, concurrency=at_once)
-    return started(*DEVICES, start_clients=3, buffering=buffering, rounds=rules.pop("rounds", 9), **rules)
+    return by_hand.started(
+        *DEVICES, start_clients=3, buffering=buffering, rounds=rules.pop("rounds", 9), **rules
+    )
 
 
-def training(*devices: str, **rules) -> Run:
+def training(*devices: str, **rules) -> by_hand.Run:
     run = buffered(**rules)
     run.plan(*devices or DEVICES)
     return run
 
 
-def decline(run: Run, device: str) -> list:
+def decline(run: by_hand.Run, device: str) -> list:
     task = run.task[device]
-    return run.hear(reply(device, task.round, task.attempt, accepted=False))
+    return run.hear(by_hand.reply(device, task.round, task.attempt, accepted=False))
 
 
 def plans(commands: list) -> list[tuple[int, int, list[str], int | None]]:
     return [
         (plan.round, plan.attempt, [device.name for device in plan.devices], plan.wanted)
-        for plan in of(PlanRound, commands)
+        for plan in by_hand.of(events.PlanRound, commands)
     ]
 
 
@@ -79,7 +55,7 @@ def test_a_free_place_is_filled_while_the_others_continue():
     run = training("a", at_once=1)
     assert plans(run.upload("a")) == [(1, 2, ["b", "c"], 1)]
     commands = run.plan("c")
-    assert (offers(commands), run.task["c"].attempt) == (["c"], 2)
+    assert (by_hand.offers(commands), run.task["c"].attempt) == (["c"], 2)
 
 
 def test_a_device_that_joins_late_is_planned_at_once():
@@ -101,8 +77,8 @@ def test_each_planning_of_a_round_has_its_own_attempt():
     run.upload("a")
     run.plan("b")
     run.upload("b")
-    run.tell(RoundClosed(1))
-    assert [(plan.round, plan.attempt, plan.retry) for plan in of(PlanRound, run.log)] == [
+    run.tell(events.RoundClosed(1))
+    assert [(plan.round, plan.attempt, plan.retry) for plan in by_hand.of(events.PlanRound, run.log)] == [
         (1, 1, 0),
         (1, 2, 1),
         (2, 3, 0),
@@ -118,27 +94,27 @@ def test_a_plan_without_devices_is_repeated_after_a_pause():
 
 def test_a_plan_without_devices_while_nobody_works_abandons_the_round():
     run = buffered(attempts=1)
-    assert [note.what for note in of(Note, run.plan())] == ["round abandoned"]
+    assert [note.what for note in by_hand.of(events.Note, run.plan())] == ["round abandoned"]
     assert plans(run.wait(RETRY_S)) == [(1, 2, ["a", "b", "c"], 3)]
-    assert [end.outcome for end in of(EndRun, run.plan())] == ["failed"]
+    assert [end.outcome for end in by_hand.of(events.EndRun, run.plan())] == ["failed"]
 
 
 @pytest.mark.parametrize("attempt", [1, 3])
 def test_a_plan_of_another_attempt_is_ignored(attempt):
     run = training("a", at_once=2)
-    assert run.tell(RoundPlanned(attempt, {"b": assignment(1, attempt)})) == []
+    assert run.tell(events.RoundPlanned(attempt, {"b": by_hand.assignment(1, attempt)})) == []
     assert run.phase is Phase.PLANNING
 
 
 def test_a_planning_keeps_the_blobs_of_open_tasks_and_of_updates_in_transit():
     run = training("a", "b", at_once=3)
     run.plan()
-    digests = {device: update(device).blob.digest for device in DEVICES}
+    digests = {device: by_hand.update(device).blob.digest for device in DEVICES}
     # `c` is free, `a` is counted, and the update of `b` is in transit; its task still names its blobs.
     run.hear(run.claim("b"))
     run.upload("a")
-    (plan,) = of(PlanRound, run.wait(RETRY_S))
-    assert plan.keep == {STATE.digest, SMALL_MAP.digest, digests["a"], digests["b"]}
+    (plan,) = by_hand.of(events.PlanRound, run.wait(RETRY_S))
+    assert plan.keep == {by_hand.STATE.digest, by_hand.SMALL_MAP.digest, digests["a"], digests["b"]}
 
 
 def test_aggregated_updates_are_not_kept():
@@ -146,20 +122,20 @@ def test_aggregated_updates_are_not_kept():
     run.upload("a")
     run.plan("c")
     run.upload("b")
-    (plan,) = of(PlanRound, run.tell(RoundClosed(1)))
+    (plan,) = by_hand.of(events.PlanRound, run.tell(events.RoundClosed(1)))
     # `c` is still training.
-    assert plan.keep == {STATE.digest, SMALL_MAP.digest}
+    assert plan.keep == {by_hand.STATE.digest, by_hand.SMALL_MAP.digest}
 
 
 # --- while the server is busy ---
 def test_devices_continue_while_others_are_planned():
     run = training("a", "b", at_once=3)
     assert run.phase is Phase.PLANNING
-    run.hear(reply("b"))
+    run.hear(by_hand.reply("b"))
     assert run.status("b") is Status.ACCEPTED
     run.hear(death("a"))
-    assert offers(run.hear(birth("a", session=2))) == ["a"]
-    wanted = BlobRequest(federation=NAME, device="b", digest=STATE.digest, first=0, count=1)
+    assert by_hand.offers(run.hear(birth("a", session=2))) == ["a"]
+    wanted = BlobRequest(federation=by_hand.NAME, device="b", digest=by_hand.STATE.digest, first=0, count=1)
     assert len(run.hear(wanted)) == 1
 
 
@@ -167,23 +143,25 @@ def test_an_upload_that_is_claimed_during_a_planning_begins_after_it():
     # The planning deletes all blobs that it does not know to be in use.
     run = training("a", "b", at_once=3)
     assert run.phase is Phase.PLANNING
-    assert run.hear(update("a")) == []
-    assert run.tell(chunks("a")[0]) == []
-    assert request("a") in run.plan("c")
+    assert run.hear(by_hand.update("a")) == []
+    assert run.tell(by_hand.chunks("a")[0]) == []
+    assert by_hand.request("a") in run.plan("c")
 
 
 def test_an_upload_in_progress_continues_during_a_planning():
     run = training()
-    run.hear(update("a"))
+    run.hear(by_hand.update("a"))
     run.hear(birth("d"))
     run.upload("b")
     assert run.phase is Phase.PLANNING
-    for event in chunks("a"):
+    for event in by_hand.chunks("a"):
         commands = run.tell(event)
-    assert CheckUpdate("a", update("a")) in commands
-    assert run.tell(UpdateChecked("a", update("a").blob.digest)) == [ack("a", update("a").blob.digest)]
+    assert events.CheckUpdate("a", by_hand.update("a")) in commands
+    assert run.tell(events.UpdateChecked("a", by_hand.update("a").blob.digest)) == [
+        by_hand.ack("a", by_hand.update("a").blob.digest)
+    ]
     # The buffer is full, and is aggregated as soon as the planning is over.
-    (close,) = of(CloseRound, run.plan("d"))
+    (close,) = by_hand.of(events.CloseRound, run.plan("d"))
     assert sorted(close.updates) == ["a", "b"]
 
 
@@ -192,10 +170,10 @@ def test_updates_that_come_during_an_aggregation_join_the_next():
     run.upload("a")
     run.upload("b")
     assert run.phase is Phase.CLOSING
-    assert of(CloseRound, run.upload("c")) == []
-    assert plans(run.tell(RoundClosed(1))) == [(2, 2, ["a", "b"], 2)]
+    assert by_hand.of(events.CloseRound, run.upload("c")) == []
+    assert plans(run.tell(events.RoundClosed(1))) == [(2, 2, ["a", "b"], 2)]
     run.plan("a", "b")
-    (close,) = of(CloseRound, run.upload("a"))
+    (close,) = by_hand.of(events.CloseRound, run.upload("a"))
     assert (sorted(close.updates), close.staleness) == (["a", "c"], {"a": 0, "c": 1})
 
 
@@ -205,26 +183,26 @@ def test_nobody_is_planned_during_an_aggregation():
     run.upload("a")
     run.upload("b")
     assert plans(run.hear(birth("d"))) == []
-    assert plans(run.tell(RoundClosed(1))) == [(2, 2, ["a", "b", "d"], 2)]
+    assert plans(run.tell(events.RoundClosed(1))) == [(2, 2, ["a", "b", "d"], 2)]
 
 
 def test_an_update_that_the_server_already_has_is_checked_at_once():
     run = training()
-    run.hear(update("a"))
-    assert run.tell(UpdateStored("a")) == [CheckUpdate("a", update("a"))]
+    run.hear(by_hand.update("a"))
+    assert run.tell(events.UpdateStored("a")) == [events.CheckUpdate("a", by_hand.update("a"))]
 
 
 # --- closing ---
 def test_a_full_buffer_is_aggregated_and_the_others_continue():
     run = training()
-    run.hear(reply("c"))
-    assert of(CloseRound, run.upload("a")) == []
+    run.hear(by_hand.reply("c"))
+    assert by_hand.of(events.CloseRound, run.upload("a")) == []
     commands = run.upload("b")
     assert commands == [
-        ack("b", update("b").blob.digest),
-        CloseRound(
+        by_hand.ack("b", by_hand.update("b").blob.digest),
+        events.CloseRound(
             1,
-            updates={"a": update("a"), "b": update("b")},
+            updates={"a": by_hand.update("a"), "b": by_hand.update("b")},
             selected=("a", "b"),
             dropped=(),
             rejected={},
@@ -239,11 +217,11 @@ def test_staleness_counts_the_rounds_since_the_task_was_begun():
     for number in (1, 2):
         for device in "ab":
             run.upload(device, number)
-        run.tell(RoundClosed(number))
+        run.tell(events.RoundClosed(number))
         run.plan("a", "b")
     # `c` began in round 1 and counts in round 3.
     run.upload("c")
-    (close,) = of(CloseRound, run.upload("a", 3))
+    (close,) = by_hand.of(events.CloseRound, run.upload("a", 3))
     assert (close.round, close.staleness) == (3, {"a": 0, "c": 2})
 
 
@@ -252,8 +230,8 @@ def test_a_device_counts_once_per_round():
     run.upload("a")
     run.plan("b")
     assert plans(run.upload("b")) == [(1, 3, ["c"], 1)]
-    again = ack("a", update("a").blob.digest)
-    assert run.hear(update("a")) == [again]
+    again = by_hand.ack("a", by_hand.update("a").blob.digest)
+    assert run.hear(by_hand.update("a")) == [again]
     assert run.federation.updates.keys() == {"a", "b"}
 
 
@@ -261,10 +239,10 @@ def test_losses_since_the_last_aggregation_are_reported_with_the_next():
     run = training(size=1)
     run.upload("a", reason=Reason.NOT_FINITE)
     decline(run, "b")
-    (close,) = of(CloseRound, run.upload("c"))
+    (close,) = by_hand.of(events.CloseRound, run.upload("c"))
     assert (close.selected, close.dropped) == (("a", "b", "c"), ("b",))
     assert close.rejected == {"a": Reason.NOT_FINITE}
-    assert plans(run.tell(RoundClosed(1))) == [(2, 2, ["a", "b", "c"], 3)]
+    assert plans(run.tell(events.RoundClosed(1))) == [(2, 2, ["a", "b", "c"], 3)]
 
 
 @pytest.mark.parametrize("lose", [decline, lambda run, d: run.upload(d, reason=Reason.NOT_FINITE)])
@@ -274,7 +252,7 @@ def test_a_device_whose_task_was_lost_waits_for_the_next_round(lose):
     assert plans(run.wait(50)) == []
     run.upload("b")
     run.upload("c")
-    assert plans(run.tell(RoundClosed(1))) == [(2, 2, ["a", "b", "c"], 3)]
+    assert plans(run.tell(events.RoundClosed(1))) == [(2, 2, ["a", "b", "c"], 3)]
 
 
 # --- too old ---
@@ -284,27 +262,27 @@ def test_a_task_that_would_be_too_old_for_the_next_round_is_given_up():
         for device in "ab":
             run.upload(device, number)
         if number == 1:
-            run.tell(RoundClosed(1))
+            run.tell(events.RoundClosed(1))
             run.plan("a", "b")
-    (close,) = of(CloseRound, run.log[-1:])
+    (close,) = by_hand.of(events.CloseRound, run.log[-1:])
     # In round 3, the task of round 1 is 2 rounds behind.
     assert (close.round, close.dropped) == (2, ("c",))
-    assert refusals(run.hear(update("c"))) == [("c", Reason.STALE_ROUND)]
-    assert plans(run.tell(RoundClosed(2))) == [(3, 3, ["a", "b", "c"], 3)]
+    assert by_hand.refusals(run.hear(by_hand.update("c"))) == [("c", Reason.STALE_ROUND)]
+    assert plans(run.tell(events.RoundClosed(2))) == [(3, 3, ["a", "b", "c"], 3)]
     run.plan("a", "b", "c")
-    assert refusals(run.hear(update("c"))) == [("c", Reason.STALE_ROUND)]
+    assert by_hand.refusals(run.hear(by_hand.update("c"))) == [("c", Reason.STALE_ROUND)]
     assert run.status("c") is Status.OFFERED
 
 
 def test_a_verdict_on_an_outdated_update_is_ignored():
     run = training(lag=0)
-    run.hear(update("c"))
-    for event in chunks("c"):
+    run.hear(by_hand.update("c"))
+    for event in by_hand.chunks("c"):
         run.tell(event)
     run.upload("a")
-    (close,) = of(CloseRound, run.upload("b"))
+    (close,) = by_hand.of(events.CloseRound, run.upload("b"))
     assert close.dropped == ("c",)
-    assert run.tell(UpdateChecked("c", update("c").blob.digest)) == []
+    assert run.tell(events.UpdateChecked("c", by_hand.update("c").blob.digest)) == []
     assert run.federation.updates == {}
 
 
@@ -314,10 +292,10 @@ def test_the_announcement_tells_devices_which_tasks_are_no_longer_wanted():
     for number in (1, 2):
         for device in "ab":
             run.upload(device, number)
-        commands = run.tell(RoundClosed(number))
+        commands = run.tell(events.RoundClosed(number))
         messages += [command.message for command in commands if hasattr(command, "message")]
         run.plan("a", "b")
-    common = {"federation": NAME, "run": "run-1", "rounds": 9, "phase": "training"}
+    common = {"federation": by_hand.NAME, "run": "run-1", "rounds": 9, "phase": "training"}
     assert messages == [
         RoundAnnouncement(**common, round=2, oldest=1, selected=1),
         RoundAnnouncement(**common, round=3, oldest=2, selected=0),
@@ -341,8 +319,8 @@ def test_a_buffer_that_no_device_can_fill_is_aggregated_as_it_is():
     run = training(size=3, rejoin_s=5)
     run.hear(death("c"))
     run.upload("a")
-    assert of(CloseRound, run.upload("b")) == []
-    (close,) = of(CloseRound, run.wait(5))
+    assert by_hand.of(events.CloseRound, run.upload("b")) == []
+    (close,) = by_hand.of(events.CloseRound, run.wait(5))
     assert (sorted(close.updates), close.dropped) == (["a", "b"], ("c",))
 
 
@@ -351,14 +329,14 @@ def test_with_too_few_updates_the_lost_devices_are_planned_again_after_a_pause()
     run.upload("a")
     decline(run, "b")
     commands = decline(run, "c")
-    assert of(Note, commands)[-1].detail == "round 1: 1 of 3 updates and nobody at work"
-    assert announced(commands) == ["waiting"]
+    assert by_hand.of(events.Note, commands)[-1].detail == "round 1: 1 of 3 updates and nobody at work"
+    assert by_hand.announced(commands) == ["waiting"]
     assert plans(run.wait(RETRY_S - 0.1)) == []
     assert plans(run.wait(0.1)) == [(1, 2, ["b", "c"], 2)]
     run.plan("b", "c")
     run.upload("b")
     # The update from before the pause still counts.
-    (close,) = of(CloseRound, run.upload("c"))
+    (close,) = by_hand.of(events.CloseRound, run.upload("c"))
     assert sorted(close.updates) == ["a", "b", "c"]
 
 
@@ -373,7 +351,7 @@ def test_a_round_in_which_all_tasks_fail_is_finally_given_up():
         if run.phase is Phase.WAITING:
             run.wait(RETRY_S)
             run.plan("a")
-    assert [end.outcome for end in of(EndRun, commands)] == ["failed"]
+    assert [end.outcome for end in by_hand.of(events.EndRun, commands)] == ["failed"]
 
 
 def test_with_too_few_devices_the_run_waits_for_them():
@@ -381,7 +359,7 @@ def test_with_too_few_devices_the_run_waits_for_them():
     run.hear(death("b"))
     run.hear(death("c"))
     commands = run.upload("a")
-    assert (announced(commands), of(Note, commands)) == (["waiting"], [])
+    assert (by_hand.announced(commands), by_hand.of(events.Note, commands)) == (["waiting"], [])
     assert plans(run.wait(100)) == []
     assert plans(run.hear(birth("b", session=2))) == [(1, 2, ["b"], 1)]
 
@@ -391,16 +369,16 @@ def test_with_too_few_devices_the_run_waits_for_them():
 def test_the_last_aggregation_ends_all_work(deliver):
     run = training(rounds=1, deliver=deliver)
     run.upload("a")
-    (close,) = of(CloseRound, run.upload("b"))
+    (close,) = by_hand.of(events.CloseRound, run.upload("b"))
     assert close.dropped == ("c",)
-    assert refusals(run.hear(update("c"))) == [("c", Reason.STALE_ROUND)]
-    commands = run.tell(RoundClosed(1))
+    assert by_hand.refusals(run.hear(by_hand.update("c"))) == [("c", Reason.STALE_ROUND)]
+    commands = run.tell(events.RoundClosed(1))
     if not deliver:
-        assert of(EndRun, commands) == [EndRun("finished")]
+        assert by_hand.of(events.EndRun, commands) == [events.EndRun("finished")]
         return
-    (plan,) = of(PlanRound, commands)
+    (plan,) = by_hand.of(events.PlanRound, commands)
     assert (plan.deliver, plan.attempt, run.phase) == (True, 2, Phase.DELIVERING)
-    assert offers(run.plan("a", "b", "c", deliver=True)) == ["a", "b", "c"]
+    assert by_hand.offers(run.plan("a", "b", "c", deliver=True)) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("number", [0, 2])
@@ -408,5 +386,5 @@ def test_the_end_of_another_rounds_aggregation_is_ignored(number):
     run = training()
     run.upload("a")
     run.upload("b")
-    assert run.tell(RoundClosed(number)) == []
+    assert run.tell(events.RoundClosed(number)) == []
     assert run.phase is Phase.CLOSING

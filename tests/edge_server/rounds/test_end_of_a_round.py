@@ -2,15 +2,7 @@
 
 import pytest
 
-from edge_server.rounds.events import (
-    CloseRound,
-    EndRun,
-    Note,
-    PlanRound,
-    RoundClosed,
-    RoundPlanned,
-    UpdateChecked,
-)
+from edge_server.rounds import events
 from edge_server.rounds.machine import RETRY_S, Phase
 from edge_server.rounds.participant import Status
 from schemas.errors import Reason
@@ -22,8 +14,8 @@ def test_at_the_deadline_a_round_with_its_quorum_closes():
     run = training("a", "b", "c", quorum=0.5)
     run.upload("a")
     run.upload("b")
-    assert of(CloseRound, run.wait(99)) == []
-    (close,) = of(CloseRound, run.wait(1))
+    assert of(events.CloseRound, run.wait(99)) == []
+    (close,) = of(events.CloseRound, run.wait(1))
     # ceil(0.5 * 3) = 2 updates are enough.
     assert (sorted(close.updates), close.dropped) == (["a", "b"], ("c",))
 
@@ -32,8 +24,8 @@ def test_at_the_deadline_a_round_without_its_quorum_is_abandoned():
     run = training("a", "b", "c", quorum=0.5)
     run.upload("a")
     commands = run.wait(100)
-    assert of(CloseRound, commands) == []
-    assert [note.what for note in of(Note, commands)] == ["round abandoned"]
+    assert of(events.CloseRound, commands) == []
+    assert [note.what for note in of(events.Note, commands)] == ["round abandoned"]
     assert announced(commands) == ["waiting"]
     assert (run.phase, run.federation.round) == (Phase.WAITING, 1)
 
@@ -50,7 +42,7 @@ def test_the_deadline_waits_for_an_update_that_is_being_checked():
     for event in chunks("a"):
         run.tell(event)
     assert run.wait(200) == []
-    assert of(CloseRound, run.tell(UpdateChecked("a", update("a").blob.digest)))
+    assert of(events.CloseRound, run.tell(events.UpdateChecked("a", update("a").blob.digest)))
 
 
 def test_abandoned_rounds_are_planned_again_after_growing_pauses_and_finally_given_up():
@@ -65,7 +57,7 @@ def test_abandoned_rounds_are_planned_again_after_growing_pauses_and_finally_giv
         run.plan("a")
     assert pauses == [RETRY_S, 2 * RETRY_S, 4 * RETRY_S]
     commands = run.decline("a")
-    (end,) = of(EndRun, commands)
+    (end,) = of(events.EndRun, commands)
     assert (end.outcome, announced(commands)) == ("failed", ["federation-end"])
     assert "given up after 4 attempts" in end.detail
     assert run.phase is Phase.ENDED
@@ -77,11 +69,11 @@ def test_pauses_restart_with_the_next_round():
     run.wait(RETRY_S)
     run.plan("a")
     run.upload("a")
-    run.tell(RoundClosed(1))
+    run.tell(events.RoundClosed(1))
     run.plan("a")
     run.decline("a")
     assert run.wait(RETRY_S - 0.1) == []
-    assert of(PlanRound, run.wait(0.1))
+    assert of(events.PlanRound, run.wait(0.1))
 
 
 def test_the_same_update_may_count_again_in_the_next_attempt_of_an_abandoned_round():
@@ -90,7 +82,7 @@ def test_the_same_update_may_count_again_in_the_next_attempt_of_an_abandoned_rou
     run.decline("b")
     run.wait(RETRY_S)
     run.plan("a")
-    (close,) = of(CloseRound, run.upload("a"))
+    (close,) = of(events.CloseRound, run.upload("a"))
     # The same bytes, as an answer to the second attempt.
     assert close.updates == {"a": update("a", attempt=2)}
 
@@ -134,34 +126,37 @@ def test_after_an_abandonment_fewer_devices_are_enough_than_at_the_start():
     run.hear(death("c"))
     for device in "abc":
         run.decline(device)
-    (plan,) = of(PlanRound, run.wait(RETRY_S))
+    (plan,) = of(events.PlanRound, run.wait(RETRY_S))
     assert [device.name for device in plan.devices] == ["a"]
 
 
 def test_rounds_follow_each_other_and_end_in_a_delivery():
     run = training("a", rounds=2)
     run.upload("a")
-    (plan,) = of(PlanRound, run.tell(RoundClosed(1)))
+    (plan,) = of(events.PlanRound, run.tell(events.RoundClosed(1)))
     assert (plan.round, plan.deliver) == (2, False)
     run.plan("a")
     run.upload("a")
-    (plan,) = of(PlanRound, run.tell(RoundClosed(2)))
+    (plan,) = of(events.PlanRound, run.tell(events.RoundClosed(2)))
     assert (plan.round, plan.deliver) == (2, True)
 
 
 def test_a_run_without_delivery_ends_after_its_last_round():
     run = training("a", rounds=1, deliver=False)
     run.upload("a")
-    commands = run.tell(RoundClosed(1))
-    assert (announced(commands), of(EndRun, commands)) == (["federation-end"], [EndRun("finished")])
-    assert of(PlanRound, commands) == []
+    commands = run.tell(events.RoundClosed(1))
+    assert (announced(commands), of(events.EndRun, commands)) == (
+        ["federation-end"],
+        [events.EndRun("finished")],
+    )
+    assert of(events.PlanRound, commands) == []
 
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_the_end_of_another_rounds_aggregation_is_ignored(number):
     run = training("a")
     run.upload("a")
-    assert run.tell(RoundClosed(number)) == []
+    assert run.tell(events.RoundClosed(number)) == []
     assert run.phase is Phase.CLOSING
 
 
@@ -170,7 +165,7 @@ def test_an_abandoned_round_says_what_most_devices_have_failed_with():
     for name, words in (("a", "KeyError: 'b'"), ("b", "out of memory")):
         run.hear(reply(name, accepted=False, detail=words))
     commands = run.hear(reply("c", accepted=False, detail="KeyError: 'b'"))
-    assert of(Note, commands)[-1].detail == (
+    assert of(events.Note, commands)[-1].detail == (
         "round 1: 0 of 3 updates, below the quorum; 2 of 3 failed with KeyError: 'b'"
     )
 
@@ -179,6 +174,8 @@ def test_a_round_for_which_nobody_can_be_chosen_says_why():
     run = training("a")
     run.decline("a")
     run.wait(RETRY_S)
-    planned = RoundPlanned(run.federation.attempt, {}, left_out="a: its edge-federation is too old")
+    planned = events.RoundPlanned(run.federation.attempt, {}, left_out="a: its edge-federation is too old")
     commands = run.tell(planned)
-    assert of(Note, commands)[-1].detail == "round 1: no device chosen: a: its edge-federation is too old"
+    assert (
+        of(events.Note, commands)[-1].detail == "round 1: no device chosen: a: its edge-federation is too old"
+    )

@@ -1,14 +1,6 @@
 """A round asks more devices than it needs and closes with the first updates."""
 
-from edge_server.rounds.events import (
-    CheckUpdate,
-    CloseRound,
-    MessageReceived,
-    Note,
-    PlanRound,
-    RoundClosed,
-    UpdateChecked,
-)
+from edge_server.rounds import events
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Status
 from schemas.errors import Reason
@@ -24,16 +16,16 @@ def asking(*devices: str, needed: int | None, **rules):
 
 def test_a_planning_contains_the_over_selection_factor():
     run = started("a", over_select=1.5)
-    (plan,) = of(PlanRound, run.log)
+    (plan,) = of(events.PlanRound, run.log)
     assert (plan.over_select, plan.wanted) == (1.5, None)
 
 
 def test_the_round_closes_with_the_updates_that_it_needs_and_drops_the_others():
     run = asking("a", "b", "c", needed=2)
     run.hear(reply("c"))
-    assert of(CloseRound, run.upload("a")) == []
+    assert of(events.CloseRound, run.upload("a")) == []
     commands = run.upload("b")
-    (close,) = of(CloseRound, commands)
+    (close,) = of(events.CloseRound, commands)
     assert (sorted(close.updates), close.dropped) == (["a", "b"], ("c",))
     assert close.selected == ("a", "b", "c")
     assert announced(commands) == ["aggregating"]
@@ -46,9 +38,9 @@ def test_an_update_that_is_being_checked_when_the_round_closes_does_not_count():
     run.hear(update("b"))
     for event in chunks("b"):
         commands = run.tell(event)
-    assert CheckUpdate("b", update("b")) in commands
+    assert events.CheckUpdate("b", update("b")) in commands
     run.upload("a")
-    assert run.tell(UpdateChecked("b", update("b").blob.digest)) == []
+    assert run.tell(events.UpdateChecked("b", update("b").blob.digest)) == []
     assert run.federation.counted.keys() == {"a"}
 
 
@@ -59,7 +51,7 @@ def test_a_device_whose_update_was_being_checked_hears_that_it_is_late_when_the_
         run.tell(event)
     run.upload("a")
     assert run.hear(update("b")) == []
-    run.tell(RoundClosed(1))
+    run.tell(events.RoundClosed(1))
     assert refusals(run.hear(update("b"))) == [("b", Reason.STALE_ROUND)]
 
 
@@ -67,9 +59,9 @@ def test_an_update_of_an_earlier_round_that_the_journal_has_as_accepted_is_ackno
     run = asking("a", needed=1)
     for number in (1, 2):
         run.upload("a", number)
-        run.tell(RoundClosed(number))
+        run.tell(events.RoundClosed(number))
         run.plan("a", needed=1)
-    (answer,) = run.tell(MessageReceived(update("a", 1, 1), accepted=True))
+    (answer,) = run.tell(events.MessageReceived(update("a", 1, 1), accepted=True))
     assert (answer.device, answer.message.kind, answer.message.attempt) == ("a", "acknowledgement", 1)
     assert refusals(run.hear(update("a", 1, 1))) == [("a", Reason.STALE_ROUND)]
 
@@ -77,17 +69,17 @@ def test_an_update_of_an_earlier_round_that_the_journal_has_as_accepted_is_ackno
 def test_the_next_round_may_need_another_number_of_updates():
     run = asking("a", "b", needed=1)
     run.upload("a")
-    run.tell(RoundClosed(1))
+    run.tell(events.RoundClosed(1))
     run.plan("a", "b", needed=2)
-    assert of(CloseRound, run.upload("b")) == []
-    assert of(CloseRound, run.upload("a"))
+    assert of(events.CloseRound, run.upload("b")) == []
+    assert of(events.CloseRound, run.upload("a"))
 
 
 def test_the_quorum_is_a_share_of_the_needed_updates():
     # ceil(0.5 * 2) = 1 update is enough, although four devices were asked.
     run = asking("a", "b", "c", "d", needed=2, quorum=0.5)
     run.upload("a")
-    (close,) = of(CloseRound, run.wait(100))
+    (close,) = of(events.CloseRound, run.wait(100))
     assert (sorted(close.updates), close.dropped) == (["a"], ("b", "c", "d"))
 
 
@@ -95,7 +87,7 @@ def test_a_round_below_the_quorum_of_needed_updates_is_abandoned():
     # ceil(1.0 * 2) = 2.
     run = asking("a", "b", "c", needed=2, quorum=1.0)
     run.upload("a")
-    (note,) = of(Note, run.wait(100))
+    (note,) = of(events.Note, run.wait(100))
     assert note.detail == "round 1: 1 of 2 updates, below the quorum"
     assert run.phase is Phase.WAITING
 
@@ -105,10 +97,10 @@ def test_losses_within_the_surplus_cost_nothing():
     run.hear(death("a"))
     run.wait(5)
     run.upload("b")
-    assert of(CloseRound, run.upload("c"))
+    assert of(events.CloseRound, run.upload("c"))
 
 
 def test_the_needed_number_is_limited_to_the_devices_asked():
     run = asking("a", "b", needed=9)
     run.upload("a")
-    assert of(CloseRound, run.upload("b"))
+    assert of(events.CloseRound, run.upload("b"))

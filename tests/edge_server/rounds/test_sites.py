@@ -4,24 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from edge_server.rounds.events import (
-    CheckSum,
-    CheckUpdate,
-    CloseRound,
-    Note,
-    PlanRound,
-    RecordStrike,
-    RoundClosed,
-    Send,
-    SendTerms,
-    SendToSite,
-    SiteChunkReceived,
-    SiteSpoke,
-    SumChecked,
-    UpdateChecked,
-    UpdatesWeighed,
-    WeighUpdates,
-)
+from edge_server.rounds import events
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Status
 from edge_server.rounds.sites.presence import Sites
@@ -50,12 +33,12 @@ def site_run(*devices: str, **rules) -> Run:
     return run
 
 
-def born(site: str, session: int = 1) -> SiteSpoke:
-    return SiteSpoke(site, SiteBirth(federation=NAME, site=site, session=session))
+def born(site: str, session: int = 1) -> events.SiteSpoke:
+    return events.SiteSpoke(site, SiteBirth(federation=NAME, site=site, session=session))
 
 
-def died(site: str, session: int = 1) -> SiteSpoke:
-    return SiteSpoke(site, SiteDeath(federation=NAME, site=site, session=session))
+def died(site: str, session: int = 1) -> events.SiteSpoke:
+    return events.SiteSpoke(site, SiteDeath(federation=NAME, site=site, session=session))
 
 
 def receipt(device: str, **more) -> SiteReceipt:
@@ -66,31 +49,31 @@ def lie(run: Run, device: str, reason: Reason | None = None, **more) -> list:
     """An update of a device lies at its site, and is checked."""
     claim = run.claim(device).model_copy(update={"receipt": receipt(device, **more)})
     commands = run.hear(claim)
-    assert CheckUpdate(device, claim) in commands
-    return commands + run.tell(UpdateChecked(device, claim.blob.digest, reason))
+    assert events.CheckUpdate(device, claim) in commands
+    return commands + run.tell(events.UpdateChecked(device, claim.blob.digest, reason))
 
 
-def gathered(**rules) -> tuple[Run, WeighUpdates]:
+def gathered(**rules) -> tuple[Run, events.WeighUpdates]:
     """A round whose updates wait to be weighed."""
     run, commands = site_run(*DEVICES, **rules), []
     for device in DEVICES[:3]:
         commands = lie(run, device)
     commands = run.upload("z")
-    (weighing,) = of(WeighUpdates, commands)
-    assert not of(CloseRound, commands)
+    (weighing,) = of(events.WeighUpdates, commands)
+    assert not of(events.CloseRound, commands)
     return run, weighing
 
 
 def requests(commands: list) -> dict[str, SumRequest]:
-    sent = [c for c in of(SendToSite, commands) if isinstance(c.message, SumRequest)]
+    sent = [c for c in of(events.SendToSite, commands) if isinstance(c.message, SumRequest)]
     return {command.site: command.message for command in sent}
 
 
-def offer(run: Run, site: str, **more) -> SiteSpoke:
+def offer(run: Run, site: str, **more) -> events.SiteSpoke:
     members = {device: weight for device, weight in WEIGHTS.items() if device.startswith(f"{site}.")}
     about = {"federation": NAME, "site": site, "run": RUN, "round": 1}
     about["request"] = run.federation.summing.requests[site].digest
-    return SiteSpoke(site, SiteSum(**{**about, "members": members, "blob": ref_of(SUM), **more}))
+    return events.SiteSpoke(site, SiteSum(**{**about, "members": members, "blob": ref_of(SUM), **more}))
 
 
 def deliver_sum(run: Run, site: str) -> list:
@@ -99,17 +82,17 @@ def deliver_sum(run: Run, site: str) -> list:
     commands = []
     for index, at in enumerate(range(0, len(SUM), CHUNK)):
         commands += run.tell(
-            SiteChunkReceived(site, Chunk(ref_of(SUM).digest[:16], index, SUM[at : at + CHUNK]))
+            events.SiteChunkReceived(site, Chunk(ref_of(SUM).digest[:16], index, SUM[at : at + CHUNK]))
         )
-    assert of(CheckSum, commands) == [CheckSum(site, ref_of(SUM))]
-    return run.tell(SumChecked(site, ref_of(SUM).digest))
+    assert of(events.CheckSum, commands) == [events.CheckSum(site, ref_of(SUM))]
+    return run.tell(events.SumChecked(site, ref_of(SUM).digest))
 
 
 # --- presence ---
 def test_a_gateway_gets_the_terms_of_the_run():
     run = started(sites=SITES)
     run.federation = replace(run.federation, sites=Sites(SITES))
-    assert of(SendTerms, run.tell(born("b"))) == [SendTerms("b")]
+    assert of(events.SendTerms, run.tell(born("b"))) == [events.SendTerms("b")]
 
 
 def test_with_its_gateway_all_devices_of_a_site_are_lost_and_no_others():
@@ -147,7 +130,7 @@ def test_an_update_at_a_site_is_checked_without_its_bytes():
     run = site_run(*DEVICES)
     commands = lie(run, "b.1")
     assert run.status("b.1") is Status.COUNTED
-    assert not [c for c in of(Send, commands) if isinstance(c.message, BlobRequest)]
+    assert not [c for c in of(events.Send, commands) if isinstance(c.message, BlobRequest)]
 
 
 def test_the_small_groups_of_an_update_at_a_site_are_fetched():
@@ -160,7 +143,7 @@ def test_the_small_groups_of_an_update_at_a_site_are_fetched():
     for index, at in enumerate(range(0, len(small), CHUNK)):
         chunk = Chunk(ref_of(small).digest[:16], index, small[at : at + CHUNK])
         commands += run.tell(ChunkReceived("b.1", chunk))
-    assert CheckUpdate("b.1", claim) in commands
+    assert events.CheckUpdate("b.1", claim) in commands
 
 
 def test_an_update_that_a_site_refuses_is_refused_here():
@@ -172,7 +155,7 @@ def test_an_update_that_a_site_refuses_is_refused_here():
 # --- sums ---
 def test_a_round_with_sites_is_closed_with_their_sums():
     run, weighing = gathered()
-    asked = requests(run.tell(UpdatesWeighed(1, WEIGHTS, 10**6)))
+    asked = requests(run.tell(events.UpdatesWeighed(1, WEIGHTS, 10**6)))
     assert {s: {d: m.weight for d, m in r.members.items()} for s, r in asked.items()} == {
         "b": {"b.1": 3, "b.2": 5},
         "c": {"c.1": 7},
@@ -182,17 +165,17 @@ def test_a_round_with_sites_is_closed_with_their_sums():
         for r in asked.values()
         for d, m in r.members.items()
     )
-    assert not of(CloseRound, deliver_sum(run, "b"))
-    (close,) = of(CloseRound, deliver_sum(run, "c"))
+    assert not of(events.CloseRound, deliver_sum(run, "b"))
+    (close,) = of(events.CloseRound, deliver_sum(run, "c"))
     assert close.sums.keys() == {"b", "c"}
     assert close.updates.keys() == set(DEVICES)
-    run.tell(RoundClosed(1))
+    run.tell(events.RoundClosed(1))
     assert run.federation.round == 2
 
 
 def test_updates_that_do_not_fit_the_others_are_not_part_of_a_sum():
     run, _ = gathered()
-    asked = requests(run.tell(UpdatesWeighed(1, {"b.2": 5}, 10**6)))
+    asked = requests(run.tell(events.UpdatesWeighed(1, {"b.2": 5}, 10**6)))
     assert {site: [*request.members] for site, request in asked.items()} == {"b": ["b.2"]}
 
 
@@ -208,17 +191,17 @@ def test_updates_that_do_not_fit_the_others_are_not_part_of_a_sum():
 )
 def test_a_sum_of_other_members_or_weights_is_refused_counted_and_named(wrong):
     run, _ = gathered()
-    run.tell(UpdatesWeighed(1, WEIGHTS, 10**6 if "members" in wrong else 1999))
+    run.tell(events.UpdatesWeighed(1, WEIGHTS, 10**6 if "members" in wrong else 1999))
     commands = run.tell(offer(run, "b", **wrong))
-    note, *_ = [note for note in of(Note, commands) if note.what == "sum refused"]
+    note, *_ = [note for note in of(events.Note, commands) if note.what == "sum refused"]
     assert (note.device, note.reason) == ("b", Reason.WRONG_SUM)
-    (weighing,) = of(WeighUpdates, commands)
+    (weighing,) = of(events.WeighUpdates, commands)
     assert weighing.close.updates.keys() == {"c.1", "z"}
 
 
 def test_an_answer_to_an_earlier_request_of_the_round_is_none_to_this_one():
     run, _ = gathered()
-    run.tell(UpdatesWeighed(1, WEIGHTS, 10**6))
+    run.tell(events.UpdatesWeighed(1, WEIGHTS, 10**6))
     earlier = run.federation.summing.requests["b"].model_copy(update={"round": 2}).digest
     assert run.tell(offer(run, "b", request=earlier)) == []
     assert run.tell(offer(run, "b", request=earlier, members={}, blob=None, lost=("b.1",))) == []
@@ -227,17 +210,17 @@ def test_an_answer_to_an_earlier_request_of_the_round_is_none_to_this_one():
 
 def test_a_sum_that_fails_its_check_costs_no_time_and_its_site_is_quarantined():
     run, _ = gathered(rounds=20)
-    run.tell(UpdatesWeighed(1, WEIGHTS, 10**6))
+    run.tell(events.UpdatesWeighed(1, WEIGHTS, 10**6))
     deliver_sum(run, "c")
     run.tell(offer(run, "b"))
-    commands = run.tell(SumChecked("b", ref_of(SUM).digest, "too large"))
-    (weighing,) = of(WeighUpdates, commands)
+    commands = run.tell(events.SumChecked("b", ref_of(SUM).digest, "too large"))
+    (weighing,) = of(events.WeighUpdates, commands)
     assert weighing.close.updates.keys() == {"c.1", "z"}
-    assert RecordStrike("site b", 1, Reason.WRONG_SUM) in commands
-    assert ("quarantined", "b") in [(note.what, note.device) for note in of(Note, commands)]
-    (close,) = of(CloseRound, run.tell(UpdatesWeighed(1, {"c.1": 7}, 10**6)))
+    assert events.RecordStrike("site b", 1, Reason.WRONG_SUM) in commands
+    assert ("quarantined", "b") in [(note.what, note.device) for note in of(events.Note, commands)]
+    (close,) = of(events.CloseRound, run.tell(events.UpdatesWeighed(1, {"c.1": 7}, 10**6)))
     assert close.sums.keys() == {"c"}
-    (plan,) = of(PlanRound, run.tell(RoundClosed(1)))
+    (plan,) = of(events.PlanRound, run.tell(events.RoundClosed(1)))
     assert [device.name for device in plan.devices] == ["c.1", "z"]
     assert [each.device.name for each in plan.left_out] == ["b.1", "b.2"]
     assert all(
@@ -247,18 +230,18 @@ def test_a_sum_that_fails_its_check_costs_no_time_and_its_site_is_quarantined():
 
 def test_a_damaged_sum_is_requested_once_more_and_at_once():
     run, _ = gathered()
-    run.tell(UpdatesWeighed(1, WEIGHTS, 10**6))
+    run.tell(events.UpdatesWeighed(1, WEIGHTS, 10**6))
     run.tell(offer(run, "b"))
-    damaged = SumChecked("b", ref_of(SUM).digest, "other bytes", damaged=True)
-    assert not of(RecordStrike, run.tell(damaged))
+    damaged = events.SumChecked("b", ref_of(SUM).digest, "other bytes", damaged=True)
+    assert not of(events.RecordStrike, run.tell(damaged))
     assert "b" in requests(run.wait(0.25))
     run.tell(offer(run, "b"))
-    assert of(WeighUpdates, run.tell(damaged))
+    assert of(events.WeighUpdates, run.tell(damaged))
 
 
 def test_a_silent_site_is_asked_again_and_one_that_returns_at_once():
     run, _ = gathered()
-    run.tell(UpdatesWeighed(1, WEIGHTS, 10**6))
+    run.tell(events.UpdatesWeighed(1, WEIGHTS, 10**6))
     assert not requests(run.wait(1))
     assert requests(run.wait(10)).keys() == {"b", "c"}
     run.tell(died("b"))
@@ -267,49 +250,49 @@ def test_a_silent_site_is_asked_again_and_one_that_returns_at_once():
 
 def test_a_site_that_is_gone_gives_up_its_members_and_the_rest_is_weighed_again():
     run, _ = gathered(rejoin_s=10)
-    run.tell(UpdatesWeighed(1, WEIGHTS, 10**6))
+    run.tell(events.UpdatesWeighed(1, WEIGHTS, 10**6))
     deliver_sum(run, "c")
     run.tell(died("b"))
-    assert not of(WeighUpdates, run.wait(9))
-    (weighing,) = of(WeighUpdates, run.wait(2))
+    assert not of(events.WeighUpdates, run.wait(9))
+    (weighing,) = of(events.WeighUpdates, run.wait(2))
     assert weighing.close.updates.keys() == {"c.1", "z"}
     assert {"b.1", "b.2"} <= set(weighing.close.dropped)
-    (close,) = of(CloseRound, run.tell(UpdatesWeighed(1, {"c.1": 7}, 10**6)))
+    (close,) = of(events.CloseRound, run.tell(events.UpdatesWeighed(1, {"c.1": 7}, 10**6)))
     assert close.sums.keys() == {"c"}
 
 
 def test_with_other_weights_a_site_is_asked_for_another_sum():
     run, _ = gathered(rejoin_s=10)
-    run.tell(UpdatesWeighed(1, WEIGHTS, 10**6))
+    run.tell(events.UpdatesWeighed(1, WEIGHTS, 10**6))
     deliver_sum(run, "c")
     run.tell(died("b"))
     run.wait(11)
-    assert requests(run.tell(UpdatesWeighed(1, {"c.1": 6}, 10**6))).keys() == {"c"}
+    assert requests(run.tell(events.UpdatesWeighed(1, {"c.1": 6}, 10**6))).keys() == {"c"}
 
 
 def test_a_sum_that_does_not_come_until_the_deadline_is_given_up():
     run, _ = gathered(deadline_s=50)
-    run.tell(UpdatesWeighed(1, WEIGHTS, 10**6))
-    (weighing,) = of(WeighUpdates, run.wait(51))
+    run.tell(events.UpdatesWeighed(1, WEIGHTS, 10**6))
+    (weighing,) = of(events.WeighUpdates, run.wait(51))
     assert "b.1" not in weighing.close.updates
 
 
 def test_too_few_updates_without_a_lost_site_abandon_the_round():
     run, _ = gathered(rejoin_s=10)
     run.federation = replace(run.federation, summing=replace(run.federation.summing, quorum=3))
-    run.tell(UpdatesWeighed(1, WEIGHTS, 10**6))
+    run.tell(events.UpdatesWeighed(1, WEIGHTS, 10**6))
     run.tell(died("b"))
     commands = run.wait(11)
-    assert not of(WeighUpdates, commands)
+    assert not of(events.WeighUpdates, commands)
     assert run.phase is Phase.WAITING
     assert run.federation.summing is None
-    assert any(note.what == "round abandoned" for note in of(Note, commands))
+    assert any(note.what == "round abandoned" for note in of(events.Note, commands))
 
 
 def test_updates_that_a_site_has_lost_are_dropped_alone():
     run, _ = gathered()
-    run.tell(UpdatesWeighed(1, WEIGHTS, 10**6))
-    (weighing,) = of(WeighUpdates, run.tell(offer(run, "b", members={}, blob=None, lost=("b.1",))))
+    run.tell(events.UpdatesWeighed(1, WEIGHTS, 10**6))
+    (weighing,) = of(events.WeighUpdates, run.tell(offer(run, "b", members={}, blob=None, lost=("b.1",))))
     assert weighing.close.updates.keys() == {"b.2", "c.1", "z"}
 
 
@@ -317,5 +300,5 @@ def test_a_repeated_claim_with_its_receipt_is_answered_like_the_first():
     run = site_run(*DEVICES)
     lie(run, "b.1")
     claim: Update = run.claim("b.1").model_copy(update={"receipt": receipt("b.1")})
-    (answer,) = of(Send, run.hear(claim))
+    (answer,) = of(events.Send, run.hear(claim))
     assert answer.message.kind == "acknowledgement"

@@ -3,16 +3,7 @@
 import pytest
 
 from edge_client.transport.chunk_transfer import PATIENCE_S
-from edge_server.rounds.events import (
-    Announce,
-    CheckUpdate,
-    ChunkReceived,
-    CloseRound,
-    Send,
-    UpdateChecked,
-    UpdateStored,
-    WriteUpdateChunk,
-)
+from edge_server.rounds import events
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Status
 from schemas.errors import PeerError, Reason
@@ -39,14 +30,14 @@ def test_an_update_is_fetched_checked_and_acknowledged_and_the_round_closes():
     run.hear(reply("a"))
     assert run.hear(update("a")) == [request("a")]
     first, second, third = chunks("a")
-    assert [type(command) for command in run.tell(second)] == [WriteUpdateChunk]
-    assert [type(command) for command in run.tell(first)] == [WriteUpdateChunk]
-    assert [type(command) for command in run.tell(third)] == [WriteUpdateChunk, CheckUpdate]
-    commands = run.tell(UpdateChecked("a", update("a").blob.digest))
+    assert [type(command) for command in run.tell(second)] == [events.WriteUpdateChunk]
+    assert [type(command) for command in run.tell(first)] == [events.WriteUpdateChunk]
+    assert [type(command) for command in run.tell(third)] == [events.WriteUpdateChunk, events.CheckUpdate]
+    commands = run.tell(events.UpdateChecked("a", update("a").blob.digest))
     assert announced(commands) == ["aggregating"]
-    assert [command for command in commands if not isinstance(command, Announce)] == [
+    assert [command for command in commands if not isinstance(command, events.Announce)] == [
         ack("a", update("a").blob.digest),
-        CloseRound(
+        events.CloseRound(
             1, updates={"a": update("a")}, selected=("a",), dropped=(), rejected={}, staleness={"a": 0}
         ),
     ]
@@ -55,7 +46,7 @@ def test_an_update_is_fetched_checked_and_acknowledged_and_the_round_closes():
 
 def test_an_update_counts_although_the_offer_was_never_answered():
     run = training("a")
-    assert of(CloseRound, run.upload("a"))
+    assert of(events.CloseRound, run.upload("a"))
 
 
 def test_missing_chunks_of_an_update_are_requested_again():
@@ -69,17 +60,17 @@ def test_an_inline_update_is_accepted_without_a_request():
     run = training("a")
     small = update("a", blob=ref_of(b"tiny"))
     assert run.hear(small) == []
-    commands = run.tell(ChunkReceived("a", Chunk(small.blob.digest[:16], 0, b"tiny")))
-    assert [type(command) for command in commands] == [WriteUpdateChunk, CheckUpdate]
+    commands = run.tell(events.ChunkReceived("a", Chunk(small.blob.digest[:16], 0, b"tiny")))
+    assert [type(command) for command in commands] == [events.WriteUpdateChunk, events.CheckUpdate]
 
 
 def test_an_inline_update_whose_chunk_came_first_is_requested():
     run = training("a")
     small = update("a", blob=ref_of(b"tiny"))
-    assert run.tell(ChunkReceived("a", Chunk(small.blob.digest[:16], 0, b"tiny"))) == []
+    assert run.tell(events.ChunkReceived("a", Chunk(small.blob.digest[:16], 0, b"tiny"))) == []
     run.hear(small)
     wanted = BlobRequest(federation=NAME, device="a", digest=small.blob.digest, first=0, count=1)
-    assert run.wait(PATIENCE_S) == [Send("a", wanted)]
+    assert run.wait(PATIENCE_S) == [events.Send("a", wanted)]
 
 
 def test_a_chunk_that_does_not_fit_is_refused_and_changes_nothing():
@@ -87,7 +78,7 @@ def test_a_chunk_that_does_not_fit_is_refused_and_changes_nothing():
     run.hear(update("a"))
     before = run.federation
     with pytest.raises(PeerError):
-        run.tell(ChunkReceived("a", Chunk(update("a").blob.digest[:16], 0, b"short")))
+        run.tell(events.ChunkReceived("a", Chunk(update("a").blob.digest[:16], 0, b"short")))
     assert run.federation == before
 
 
@@ -102,7 +93,7 @@ def test_a_late_chunk_of_an_earlier_update_is_ignored():
 def test_an_unrequested_chunk_is_ignored(device):
     run = training("a")
     before = run.federation
-    assert run.tell(ChunkReceived(device, chunks("a")[0].chunk)) == []
+    assert run.tell(events.ChunkReceived(device, chunks("a")[0].chunk)) == []
     assert run.federation == before
 
 
@@ -112,7 +103,10 @@ def test_an_update_announced_again_is_not_fetched_twice():
     run.tell(chunks("a")[0])
     assert run.hear(update("a")) == []
     run.tell(chunks("a")[1])
-    assert [type(command) for command in run.tell(chunks("a")[2])] == [WriteUpdateChunk, CheckUpdate]
+    assert [type(command) for command in run.tell(chunks("a")[2])] == [
+        events.WriteUpdateChunk,
+        events.CheckUpdate,
+    ]
     assert run.hear(update("a")) == []
 
 
@@ -122,10 +116,10 @@ def test_another_update_replaces_one_that_does_not_count_yet():
     for event in chunks("a"):
         run.tell(event)
     assert run.hear(update("a", 1)) == [request("a", 1)]
-    assert run.tell(UpdateChecked("a", update("a").blob.digest)) == []
+    assert run.tell(events.UpdateChecked("a", update("a").blob.digest)) == []
     for event in chunks("a", 1):
         run.tell(event)
-    (close,) = of(CloseRound, run.tell(UpdateChecked("a", update("a", 1).blob.digest)))
+    (close,) = of(events.CloseRound, run.tell(events.UpdateChecked("a", update("a", 1).blob.digest)))
     assert close.updates == {"a": update("a", 1)}
 
 
@@ -158,17 +152,17 @@ def test_a_refusal_of_something_else_changes_nothing(odd):
 def test_an_update_that_the_server_already_has_is_checked_at_once(at_once):
     run = training("a", uploads_at_once=at_once)
     run.hear(update("a"))
-    assert run.tell(UpdateStored("a")) == [CheckUpdate("a", update("a"))]
+    assert run.tell(events.UpdateStored("a")) == [events.CheckUpdate("a", update("a"))]
     assert run.status("a") is Status.CHECKING
     # It is checked once, and nothing more is requested.
-    assert run.tell(UpdateStored("a")) == []
+    assert run.tell(events.UpdateStored("a")) == []
     assert run.wait(PATIENCE_S) == []
-    assert of(CloseRound, run.tell(UpdateChecked("a", update("a").blob.digest)))
+    assert of(events.CloseRound, run.tell(events.UpdateChecked("a", update("a").blob.digest)))
 
 
 @pytest.mark.parametrize("device", ["a", "z"])
 def test_a_stored_update_that_was_not_claimed_changes_nothing(device):
     run = training("a")
     before = run.federation
-    assert run.tell(UpdateStored(device)) == []
+    assert run.tell(events.UpdateStored(device)) == []
     assert run.federation == before

@@ -7,15 +7,8 @@ from pathlib import Path
 import pytest
 
 from edge_client.transport.broker_link import parse_address
+from edge_server.coordinator.gateway import intake
 from edge_server.coordinator.gateway.gateway import SiteGateway
-from edge_server.coordinator.gateway.intake import (
-    MAX_KNOWN,
-    MAX_REQUESTS,
-    WINDOW_S,
-    PassedRequests,
-    read_above,
-    read_below,
-)
 from edge_server.fleet.diagnostics import inquiry, operator
 from edge_server.fleet.diagnostics.inquiry import Status, Terms
 from edge_server.fleet.diagnostics.operator import OperatorConnection, Selection
@@ -46,28 +39,30 @@ def test_requests_and_answers_are_passed_on_for_their_device_alone():
         SiteTopic("home", SITE, Channel.DOWN_FLEET, DEVICE),
         DeviceTopic("home", DEVICE, Channel.UP_FLEET),
     )
-    assert read_above(str(down), encode_message(request()), gateway) == MessageForDevice(DEVICE, request())
-    assert read_below(up, encode_message(receipt()), gateway) == DeviceSpoke(receipt())
+    assert intake.read_above(str(down), encode_message(request()), gateway) == MessageForDevice(
+        DEVICE, request()
+    )
+    assert intake.read_below(up, encode_message(receipt()), gateway) == DeviceSpoke(receipt())
     with pytest.raises(PeerError):
-        read_above(str(down), encode_message(request(device="barn.pi-2")), gateway)
+        intake.read_above(str(down), encode_message(request(device="barn.pi-2")), gateway)
     with pytest.raises(PeerError):
-        read_below(up, encode_message(receipt(device="barn.pi-2")), gateway)
+        intake.read_below(up, encode_message(receipt(device="barn.pi-2")), gateway)
     with pytest.raises(PeerError):
-        read_above(str(down), encode_message(receipt()), gateway)
+        intake.read_above(str(down), encode_message(receipt()), gateway)
 
 
 def test_requests_are_limited_and_only_their_answers_are_known():
-    passed = PassedRequests()
-    for number in range(MAX_REQUESTS):
+    passed = intake.PassedRequests()
+    for number in range(intake.MAX_REQUESTS):
         passed.admit(request(number), 1.0)
     with pytest.raises(PeerError, match="requests for diagnostics"):
         passed.admit(request(), 1.0)
-    passed.admit(request(999), 1.0 + WINDOW_S)
+    passed.admit(request(999), 1.0 + intake.WINDOW_S)
     assert passed.is_answer(receipt(999))
     assert not passed.is_answer(receipt(999, device="barn.pi-2"))
     assert not passed.is_answer(receipt(998))
-    for number in range(MAX_KNOWN):
-        passed.admit(request(10_000 + number), WINDOW_S * (number + 2))
+    for number in range(intake.MAX_KNOWN):
+        passed.admit(request(10_000 + number), intake.WINDOW_S * (number + 2))
     assert not passed.is_answer(receipt(999))
 
 

@@ -5,20 +5,13 @@ from collections.abc import Mapping, Set
 import numpy as np
 import pytest
 
-from edge_server.coordinator.validation.leave_one_out import (
-    CREDIT,
-    MAX_MACS,
-    MAX_PARTIES,
-    Closing,
-    Harm,
-    LeaveOneOut,
-    Loss,
-    Sample,
-)
+from edge_server.coordinator.validation import leave_one_out
 
 ALLOWED = 0.2
 BEST = 1.0  # The model, one number, with the smallest loss; the loss is the square of the distance
-SAMPLE = Sample(lambda params, similar: Loss(float((params["w"][0] - BEST) ** 2)), ignorant=1.0, macs=1.0)
+SAMPLE = leave_one_out.Sample(
+    lambda params, similar: leave_one_out.Loss(float((params["w"][0] - BEST) ** 2)), ignorant=1.0, macs=1.0
+)
 
 
 class Round:
@@ -31,11 +24,11 @@ class Round:
         kept = [update for name, update in self.updates.items() if name not in out]
         return {"w": np.array([sum(kept) / len(kept)], np.float32)}
 
-    def closed(self, out: Set[str]) -> Closing:
-        return Closing(self.model(out), lambda party: self.model(out | {party}))
+    def closed(self, out: Set[str]) -> leave_one_out.Closing:
+        return leave_one_out.Closing(self.model(out), lambda party: self.model(out | {party}))
 
-    def compared(self, *earlier: Mapping[str, float]) -> Harm:
-        compare = LeaveOneOut(SAMPLE, ALLOWED)
+    def compared(self, *earlier: Mapping[str, float]) -> leave_one_out.Harm:
+        compare = leave_one_out.LeaveOneOut(SAMPLE, ALLOWED)
         return compare.find(self.updates.keys(), compare.totals(earlier), self.closed)
 
 
@@ -66,13 +59,13 @@ def test_great_harm_is_refused_at_once():
 
 def test_a_device_that_turns_hostile_has_little_credit():
     useful = {"liar": -0.9}
-    compare = LeaveOneOut(SAMPLE, ALLOWED)
-    assert compare.totals([useful] * 20) == {"liar": -CREDIT * ALLOWED}
+    compare = leave_one_out.LeaveOneOut(SAMPLE, ALLOWED)
+    assert compare.totals([useful] * 20) == {"liar": -leave_one_out.CREDIT * ALLOWED}
     assert list(Round(a=0.4, b=0.5, c=0.6, liar=-3.0).compared(*[useful] * 20).refused) == ["liar"]
 
 
 def test_a_device_that_does_harm_no_more_is_soon_trusted():
-    compare = LeaveOneOut(SAMPLE, ALLOWED)
+    compare = leave_one_out.LeaveOneOut(SAMPLE, ALLOWED)
     long = [{"a": 0.9}] * 50
     assert compare.totals(long) == {"a": 2 * ALLOWED}
     assert compare.totals([*long, *[{"a": -0.2}] * 3])["a"] < 0
@@ -93,10 +86,10 @@ def test_a_model_that_is_not_finite_is_worse_than_any():
     def model(out: Set[str]) -> Mapping[str, np.ndarray]:
         return {"w": np.array([0.9 if "liar" in out else np.inf], np.float32)}
 
-    def closed(out: Set[str]) -> Closing:
-        return Closing(model(out), lambda party: model(out | {party}))
+    def closed(out: Set[str]) -> leave_one_out.Closing:
+        return leave_one_out.Closing(model(out), lambda party: model(out | {party}))
 
-    found = LeaveOneOut(SAMPLE, ALLOWED).find({"a", "b", "liar"}, {}, closed)
+    found = leave_one_out.LeaveOneOut(SAMPLE, ALLOWED).find({"a", "b", "liar"}, {}, closed)
     assert (found.harm, list(found.refused)) == ({"a": 0.0, "b": 0.0, "liar": 1.0}, ["liar"])
 
 
@@ -105,10 +98,10 @@ def test_a_model_that_is_not_finite_is_worse_than_any():
     [
         (2, 1.0, False),
         (3, 1.0, True),
-        (MAX_PARTIES, 1.0, True),
-        (MAX_PARTIES + 1, 1.0, False),
-        (4, MAX_MACS / 4, False),
+        (leave_one_out.MAX_PARTIES, 1.0, True),
+        (leave_one_out.MAX_PARTIES + 1, 1.0, False),
+        (4, leave_one_out.MAX_MACS / 4, False),
     ],
 )
 def test_large_rounds_and_large_models_are_not_compared(parties, macs, affordable):
-    assert LeaveOneOut(SAMPLE._replace(macs=macs), ALLOWED).is_affordable(parties) is affordable
+    assert leave_one_out.LeaveOneOut(SAMPLE._replace(macs=macs), ALLOWED).is_affordable(parties) is affordable

@@ -5,16 +5,8 @@ from contextlib import closing
 
 import pytest
 
+from edge_server.fleet.alerts import delivery
 from edge_server.fleet.alerts.alert import Notification
-from edge_server.fleet.alerts.delivery import (
-    FIRST_DELAY_S,
-    GIVE_UP_S,
-    LONGEST_DELAY_S,
-    Deliveries,
-    DeliveryError,
-    DeliveryThread,
-    delay_s,
-)
 from edge_server.fleet.alerts.store import MAX_WAITING, AlertStore
 from schemas.values import BoardState
 from tests.edge_server.fleet.alerts.boards import board, make_plan, make_rule, run
@@ -72,9 +64,9 @@ def test_silences_end(store):
 
 
 def test_the_delay_grows_to_a_limit():
-    assert delay_s(1) == FIRST_DELAY_S
-    assert delay_s(2) == 2 * FIRST_DELAY_S
-    assert delay_s(1000) == LONGEST_DELAY_S
+    assert delivery.delay_s(1) == delivery.FIRST_DELAY_S
+    assert delivery.delay_s(2) == 2 * delivery.FIRST_DELAY_S
+    assert delivery.delay_s(1000) == delivery.LONGEST_DELAY_S
 
 
 class Receiver:
@@ -87,7 +79,7 @@ class Receiver:
     def __call__(self, notification: Notification) -> None:
         if self._failures:
             self._failures -= 1
-            raise DeliveryError("hook: is down")
+            raise delivery.DeliveryError("hook: is down")
         self.rules.append(notification.rule)
         if len(self.rules) == self._expected:
             self.took.set()
@@ -96,7 +88,7 @@ class Receiver:
 def test_a_receiver_that_was_down_gets_everything_in_order_and_once(store):
     store.save({}, {}, [note("a"), note("b"), note("c")], now=NOW)
     receiver = Receiver(3, failures=4)
-    thread = DeliveryThread("hook", receiver, store, clock=lambda: NOW, delay=lambda attempts: 0.0)
+    thread = delivery.DeliveryThread("hook", receiver, store, clock=lambda: NOW, delay=lambda attempts: 0.0)
     thread.start()
     assert receiver.took.wait(DEADLINE_S)
     thread.end()
@@ -112,7 +104,9 @@ def test_a_failed_attempt_is_kept_with_its_error_and_its_next_time(store):
         failed.set()
         return 100.0
 
-    thread = DeliveryThread("hook", Receiver(1, failures=9), store, clock=lambda: moment[0], delay=delay)
+    thread = delivery.DeliveryThread(
+        "hook", Receiver(1, failures=9), store, clock=lambda: moment[0], delay=delay
+    )
     thread.start()
     assert failed.wait(DEADLINE_S)
     thread.end()
@@ -121,10 +115,10 @@ def test_a_failed_attempt_is_kept_with_its_error_and_its_next_time(store):
 
 
 def test_a_notification_that_is_too_old_is_dropped(store):
-    store.save({}, {}, [note("a")], now=NOW - GIVE_UP_S)
+    store.save({}, {}, [note("a")], now=NOW - delivery.GIVE_UP_S)
     store.save({}, {}, [note("b")], now=NOW)
     receiver = Receiver(1, failures=1)
-    thread = DeliveryThread("hook", receiver, store, clock=lambda: NOW)
+    thread = delivery.DeliveryThread("hook", receiver, store, clock=lambda: NOW)
     thread.start()
     assert receiver.took.wait(DEADLINE_S)
     thread.end()
@@ -142,7 +136,7 @@ def test_a_faulty_receiver_is_not_tried_without_pause(store):
     def faulty(notification: Notification) -> None:
         raise ZeroDivisionError("oh")
 
-    thread = DeliveryThread("hook", faulty, store, clock=lambda: NOW, delay=delay)
+    thread = delivery.DeliveryThread("hook", faulty, store, clock=lambda: NOW, delay=delay)
     thread.start()
     assert failed.wait(DEADLINE_S)
     thread.end()
@@ -158,7 +152,7 @@ def test_what_waits_for_a_receiver_that_is_gone_is_forgotten(store):
 def test_a_receiver_that_hangs_delays_no_other(store):
     release, receiver = threading.Event(), Receiver(1)
     store.save({}, {}, [note("a", "stuck"), note("b", "hook")], now=NOW)
-    deliveries = Deliveries({"stuck": lambda sent: release.wait() and None, "hook": receiver}, store)
+    deliveries = delivery.Deliveries({"stuck": lambda sent: release.wait() and None, "hook": receiver}, store)
     deliveries.start()
     assert receiver.took.wait(DEADLINE_S)
     release.set()

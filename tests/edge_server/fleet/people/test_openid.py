@@ -8,22 +8,13 @@ import pytest
 from joserfc.jwk import ECKey, OctKey
 from pydantic import ValidationError
 
-from edge_server.fleet.people.openid import (
-    FAILED_S,
-    LONGEST_S,
-    MAX_PENDING,
-    KnownIdentity,
-    OpenIdProvider,
-    PendingLogin,
-    PendingLogins,
-    ProviderHttp,
-)
+from edge_server.fleet.people import openid
 from edge_server.fleet.people.values import Role
 from edge_server.fleet.settings.page import OidcSettings, PageSettings
 from schemas.errors import EdgeError, PeerError
 from tests.edge_server.fleet.people.people import NOW, FakeProvider, running_provider
 
-PENDING = PendingLogin("the-nonce", "a-verifier-of-at-least-43-characters-in-length", NOW)
+PENDING = openid.PendingLogin("the-nonce", "a-verifier-of-at-least-43-characters-in-length", NOW)
 
 
 @pytest.fixture
@@ -38,14 +29,16 @@ def settings(provider: FakeProvider, **more: Any) -> OidcSettings:
     return OidcSettings.model_validate({"issuer": provider.url, "client_id": "fleet", "roles": roles, **more})
 
 
-def identity(provider: FakeProvider, known: OpenIdProvider | None = None, at: float = NOW) -> KnownIdentity:
-    known = known or OpenIdProvider(settings(provider), "http://localhost:8270/login/done")
+def identity(
+    provider: FakeProvider, known: openid.OpenIdProvider | None = None, at: float = NOW
+) -> openid.KnownIdentity:
+    known = known or openid.OpenIdProvider(settings(provider), "http://localhost:8270/login/done")
     back = provider.log_in(known.login_url("the-state", PENDING))
     return known.identity(back["code"], PENDING, now=at)
 
 
 def test_a_login_sends_state_nonce_and_challenge_and_gives_name_and_role(provider: FakeProvider) -> None:
-    assert identity(provider) == KnownIdentity(f"{provider.url} 42", "grace", Role.OPERATOR)
+    assert identity(provider) == openid.KnownIdentity(f"{provider.url} 42", "grace", Role.OPERATOR)
     asked = {name: values[0] for name, values in provider.asked.items()}
     assert asked["state"] == "the-state"
     assert asked["nonce"] == "the-nonce"
@@ -94,7 +87,7 @@ def test_a_signature_by_a_shared_secret_is_refused_always(provider: FakeProvider
 
 
 def test_new_keys_of_the_provider_are_read_once_a_minute_at_most(provider: FakeProvider) -> None:
-    known = OpenIdProvider(settings(provider), "http://localhost:8270/login/done")
+    known = openid.OpenIdProvider(settings(provider), "http://localhost:8270/login/done")
     identity(provider, known)
     provider.signing = ECKey.generate_key("P-256", {"kid": "two"})
     provider.header = {"alg": "ES256", "kid": "two"}
@@ -106,21 +99,23 @@ def test_new_keys_of_the_provider_are_read_once_a_minute_at_most(provider: FakeP
 
 
 def test_a_code_of_another_login_is_refused(provider: FakeProvider) -> None:
-    known = OpenIdProvider(settings(provider), "http://localhost:8270/login/done")
+    known = openid.OpenIdProvider(settings(provider), "http://localhost:8270/login/done")
     provider.log_in(known.login_url("the-state", PENDING))
-    other = PendingLogin("the-nonce", "another-verifier-of-at-least-43-characters-length", NOW)
+    other = openid.PendingLogin("the-nonce", "another-verifier-of-at-least-43-characters-length", NOW)
     with pytest.raises(PeerError, match="refused the login"):
         known.identity("the-code", other, now=NOW)
 
 
 def test_a_description_of_another_issuer_is_refused(provider: FakeProvider) -> None:
-    known = OpenIdProvider(settings(provider, issuer=f"{provider.url}/tenant"), "http://localhost:8270/x")
+    known = openid.OpenIdProvider(
+        settings(provider, issuer=f"{provider.url}/tenant"), "http://localhost:8270/x"
+    )
     with pytest.raises(EdgeError):
         known.login_url("the-state", PENDING)
 
 
 def test_a_provider_that_cannot_be_reached_is_not_asked_by_each_visitor(provider: FakeProvider) -> None:
-    class Counted(ProviderHttp):
+    class Counted(openid.ProviderHttp):
         asked = 0
 
         def get(self, url: str) -> Any:
@@ -128,8 +123,10 @@ def test_a_provider_that_cannot_be_reached_is_not_asked_by_each_visitor(provider
             raise EdgeError("no route to host")
 
     clock, http = [0.0], Counted()
-    known = OpenIdProvider(settings(provider), "http://localhost:8270/x", http=http, clock=lambda: clock[0])
-    for at, asked in ((0.0, 1), (FAILED_S - 1, 1), (FAILED_S, 2)):
+    known = openid.OpenIdProvider(
+        settings(provider), "http://localhost:8270/x", http=http, clock=lambda: clock[0]
+    )
+    for at, asked in ((0.0, 1), (openid.FAILED_S - 1, 1), (openid.FAILED_S, 2)):
         clock[0] = at
         with pytest.raises(EdgeError, match="no route to host"):
             known.login_url("the-state", PENDING)
@@ -138,16 +135,16 @@ def test_a_provider_that_cannot_be_reached_is_not_asked_by_each_visitor(provider
 
 def test_a_pending_login_is_finished_once_in_time_by_its_own_browser() -> None:
     numbers = count()
-    logins = PendingLogins(lambda: f"random-{next(numbers)}")
+    logins = openid.PendingLogins(lambda: f"random-{next(numbers)}")
     state, browser, pending = logins.begin(NOW)
     assert logins.finish(state, browser, NOW + 1) == pending
     assert logins.finish(state, browser, NOW + 1) is None
     state, browser, _ = logins.begin(NOW)
     assert logins.finish(state, "another", NOW) is None
     state, browser, _ = logins.begin(NOW)
-    assert logins.finish(state, browser, NOW + LONGEST_S) is None
+    assert logins.finish(state, browser, NOW + openid.LONGEST_S) is None
     first = logins.begin(NOW)
-    for _ in range(MAX_PENDING):
+    for _ in range(openid.MAX_PENDING):
         logins.begin(NOW)
     assert logins.finish(first[0], first[1], NOW) is None
 

@@ -13,15 +13,8 @@ from edge_server.observability.snapshot import DeviceView, ServerParts, Snapshot
 from edge_server.storage.records import DataStatistics, Distribution, MeasuredDevice, TrainedShare
 from schemas.errors import ConfigError
 from schemas.values import BoardState, DataCard, DriftFinding, SkippedFiles
-from tests.edge_server.observability.dashboard.folders import (
-    PROFILE,
-    begun,
-    chosen,
-    ended,
-    observed,
-    record,
-    summary,
-)
+from tests.edge_server.observability.dashboard import folders
+from tests.edge_server.observability.dashboard.folders import ended, summary
 
 NOW = 1000.0
 NOWHERE = Path("/nowhere/at/all")
@@ -37,12 +30,12 @@ VIEW = DeviceView(
     attention=0.3,
     rounds=2,
     refused={"not-finite": 1},
-    profile=PROFILE,
+    profile=folders.PROFILE,
     board=BoardState(celsius=61.5, battery=0.8, memory_bytes=10, memory_free_bytes=20),
     ineligible_because="on battery",
 )
 MOMENT = Snapshot(
-    "home", "run-1", "training", 3, 9, 50.0, deadline_in_s=30.0, devices=(VIEW,), history=(record(1),)
+    "home", "run-1", "training", 3, 9, 50.0, deadline_in_s=30.0, devices=(VIEW,), history=(folders.record(1),)
 )
 
 
@@ -77,7 +70,7 @@ def test_the_servers_bytes_are_those_of_the_summary_and_the_log(tmp_path):
 
 
 def test_the_page_says_on_whose_data_the_figure_is_and_what_naive_forecasts_reach(tmp_path):
-    history = (record(1, client_metrics={"mae": 1.2, "no-change": 1.5}, test_accuracy=None),)
+    history = (folders.record(1, client_metrics={"mae": 1.2, "no-change": 1.5}, test_accuracy=None),)
     metric = run_value(read_facts(tmp_path), replace(MOMENT, history=history), now=NOW, live=True)["metric"]
     assert (metric["name"], metric["where"], metric["naive"]) == ("mae", "own data", "no change 1.5")
 
@@ -107,7 +100,7 @@ def test_the_relative_cost_of_a_round_is_its_bytes_over_full_models_both_ways(tm
 
 
 def test_a_live_run_is_read_from_the_snapshot(tmp_path):
-    folder, journal = begun(tmp_path / "run")
+    folder, journal = folders.begun(tmp_path / "run")
     journal.close()
     reported = run_value(read_facts(folder.path, live=True), MOMENT, now=NOW, live=True)
     assert (reported["phase"], reported["live"], reported["outcome"]) == ("training", True, None)
@@ -116,7 +109,7 @@ def test_a_live_run_is_read_from_the_snapshot(tmp_path):
 
 
 def test_the_page_says_what_is_trained_and_what_is_frozen(tmp_path):
-    folder, journal = begun(tmp_path / "run")
+    folder, journal = folders.begun(tmp_path / "run")
     journal.close()
     facts = read_facts(folder.path, live=True)
     assert run_value(facts, MOMENT, now=NOW, live=True)["trained"] == []
@@ -150,7 +143,7 @@ def test_statistics_of_the_devices_data_are_texts_and_their_histograms_stay_in_t
     figures = {"count": (4.0,), "mean": (2.0,), "variance": (4.0,), "least": (0.0,), "most": (4.0,)}
     bins = {"low": (0.0,), "high": (4.0,), "histogram": ((0.0, 2.0, 2.0, 0.0),)}
     found = DataStatistics(devices=1, examples=4, features=Distribution(**figures, **bins), labels={"a": 4})
-    asked = replace(MOMENT, history=(record(1, statistics=found), record(2)))
+    asked = replace(MOMENT, history=(folders.record(1, statistics=found), folders.record(2)))
     facts = read_facts(ended(tmp_path / "run").path)
     shown = run_value(facts, asked, now=NOW, live=True)["statistics"]
     assert shown["features"] == [["1", "2", "2", "0", "1", "1", "3", "4"]]
@@ -170,7 +163,7 @@ def test_unknown_values_are_null_before_the_folder_exists(tmp_path):
 
 
 def test_a_run_without_a_server_is_suspended(tmp_path):
-    folder, journal = begun(tmp_path / "run")
+    folder, journal = folders.begun(tmp_path / "run")
     journal.close()
     (folder.path / "lock").touch()  # as a killed server leaves it
     facts = read_facts(folder.path)
@@ -215,7 +208,7 @@ def test_the_fleet_of_a_finished_run_is_offline(tmp_path):
 
 
 def test_the_fleet_of_a_run_in_another_process_is_read_from_its_journal(tmp_path):
-    folder, journal = begun(tmp_path / "run")
+    folder, journal = folders.begun(tmp_path / "run")
     alpha, beta = fleet_rows(read_facts(folder.path), None)
     journal.close()
     assert (alpha.state, alpha.rounds) == ("training", 2)
@@ -223,13 +216,13 @@ def test_the_fleet_of_a_run_in_another_process_is_read_from_its_journal(tmp_path
 
 
 def test_a_device_view_shows_why_the_device_was_chosen_and_the_outcome(tmp_path):
-    folder, journal = begun(tmp_path / "run")
+    folder, journal = folders.begun(tmp_path / "run")
     facts = read_facts(folder.path)
     journal.close()
     choices = [
         (number, device)
         for number in (1, 2, 3)
-        for device in chosen(number).devices
+        for device in folders.chosen(number).devices
         if device.device == "alpha"
     ]
     reported = device_value("alpha", facts, None, choices, [(1, None), (2, None)])
@@ -254,7 +247,7 @@ def test_the_view_of_a_refused_device_shows_the_reason(tmp_path):
     ids=["dropped", "not chosen"],
 )
 def test_dropped_devices_differ_from_devices_not_chosen(fields, outcome):
-    moment = replace(MOMENT, history=(record(1, **fields),))
+    moment = replace(MOMENT, history=(folders.record(1, **fields),))
     reported = device_value("alpha", read_facts(NOWHERE), moment, [], [])
     assert [row["outcome"] for row in reported["rounds"]] == [outcome]
 
@@ -264,7 +257,9 @@ def test_an_unknown_device_is_none():
 
 
 def test_the_channels_of_a_model_have_scores_for_every_round():
-    reported = model_value([observed(1), observed(2)], summary().devices, gradcam_why_not="no torch")
+    reported = model_value(
+        [folders.observed(1), folders.observed(2)], summary().devices, gradcam_why_not="no torch"
+    )
     (group,) = reported["groups"]
     assert (group["group"], group["channels"], group["rounds"]) == ("hidden", 4, [1, 2])
     assert group["scores"] == [[0.9, 0.1, 0.5, 0.1]] * 2
@@ -300,7 +295,7 @@ def test_many_rounds_are_thinned_evenly_and_keep_the_first_and_the_last():
 
 
 def test_a_channel_lists_the_tiers_that_cut_it_and_why():
-    reported = channel_value([observed(1)], "hidden", 1)
+    reported = channel_value([folders.observed(1)], "hidden", 1)
     # 0.9 and 0.5 are higher; the first of two equal scores ranks higher.
     assert (reported["score"], reported["rank"], reported["of"]) == (0.1, 3, 4)
     assert reported["tiers"] == [
@@ -313,8 +308,10 @@ def test_a_channel_lists_the_tiers_that_cut_it_and_why():
 
 
 def test_a_channel_outside_a_kept_prefix_shows_its_position():
-    scores = observed(1).groups["hidden"].model_copy(update={"kept": {1: 3}})
-    reported = channel_value([observed(1).model_copy(update={"groups": {"hidden": scores}})], "hidden", 3)
+    scores = folders.observed(1).groups["hidden"].model_copy(update={"kept": {1: 3}})
+    reported = channel_value(
+        [folders.observed(1).model_copy(update={"groups": {"hidden": scores}})], "hidden", 3
+    )
     # Its score 0.1 equals that of the second channel, so it ranks after it.
     assert reported["because"] == [
         "tier 1 keeps 3 of 4 channels, the first 3; this is number 4, with rank 4 by attention"
@@ -322,8 +319,8 @@ def test_a_channel_outside_a_kept_prefix_shows_its_position():
 
 
 def test_an_unknown_channel_is_none():
-    assert channel_value([observed(1)], "hidden", 4) is None
-    assert channel_value([observed(1)], "other", 0) is None
+    assert channel_value([folders.observed(1)], "hidden", 4) is None
+    assert channel_value([folders.observed(1)], "other", 0) is None
 
 
 def test_a_broken_file_is_named(tmp_path):
@@ -347,8 +344,8 @@ def test_the_newest_counts_by_class_are_sent_with_their_intervals(tmp_path):
         "b": MeasuredDevice(tier=2, examples=1, by_class={"cat": (1, 1)}),
         "c": MeasuredDevice(tier=2, examples=1),
     }
-    counted = record(1).model_copy(update={"measured": devices, "test_by_class": {"cat": (0, 0)}})
-    moment = replace(MOMENT, history=(counted, record(2)))
+    counted = folders.record(1).model_copy(update={"measured": devices, "test_by_class": {"cat": (0, 0)}})
+    moment = replace(MOMENT, history=(counted, folders.record(2)))
     found = run_value(facts, moment, now=NOW, live=True)["by_class"]
     assert (found["round"], found["columns"]) == (1, ["test data", "all devices", "a", "b"])
     assert found["things"] == "examples"

@@ -22,15 +22,8 @@ from edge_server.observability.report.document import Table
 from edge_server.observability.report.figure_tables import accuracy_chart
 from edge_server.observability.report.report import run_document, write_report
 from edge_server.observability.report.sections import round_section
+from edge_server.storage import records
 from edge_server.storage.provenance import provenance
-from edge_server.storage.records import (
-    DeviceRecord,
-    Rejected,
-    RoundRecord,
-    Summary,
-    TrainedShare,
-    UndoneRecord,
-)
 from schemas.errors import ConfigError
 from schemas.values import DeliveryVerdict, Personalisation
 from tests.edge_server.observability.terminal.shown import MEASURED, record, scored, summary
@@ -72,8 +65,8 @@ class Page(HTMLParser):
 def folder(
     path: Path,
     *,
-    end: Summary | None = None,
-    history: tuple[RoundRecord, ...] = (),
+    end: records.Summary | None = None,
+    history: tuple[records.RoundRecord, ...] = (),
     toml: str = '[federation]\nname = "home"\n',
 ) -> Path:
     (path / "summary.json").write_text((end or summary()).model_dump_json())
@@ -108,7 +101,9 @@ def test_the_report_describes_the_run(tmp_path: Path) -> None:
 
 
 def test_the_report_says_what_is_trained_and_what_is_frozen(tmp_path: Path) -> None:
-    page = page_of(tmp_path, end=summary(trained=TrainedShare(numbers=(500, 1000), of=10_000, frozen=9000)))
+    page = page_of(
+        tmp_path, end=summary(trained=records.TrainedShare(numbers=(500, 1000), of=10_000, frozen=9000))
+    )
     assert "500 / 1,000 of 10,000 numbers of the network (by tier)" in page.text
     # 9,000 numbers of four bytes.
     assert "90.0% of the network, 36 kB, which a device receives once" in page.text
@@ -165,7 +160,7 @@ def test_a_device_that_kept_its_earlier_model_is_shown_with_both_accuracies(tmp_
 
 def test_markup_in_the_files_is_text_in_the_page(tmp_path: Path) -> None:
     device = MEASURED.model_copy(update={"device": MARKUP})
-    refused = record(1, dropped=(MARKUP,), rejected=(Rejected(device=MARKUP, reason=MARKUP),))
+    refused = record(1, dropped=(MARKUP,), rejected=(records.Rejected(device=MARKUP, reason=MARKUP),))
     end = summary(
         federation=MARKUP,
         run=MARKUP,
@@ -190,14 +185,14 @@ def test_markup_in_the_files_is_text_in_the_page(tmp_path: Path) -> None:
 
 
 def test_refused_and_dropped_devices_are_named_with_the_reason(tmp_path: Path) -> None:
-    refused = (Rejected(device="watch", reason="not-finite"),)
+    refused = (records.Rejected(device="watch", reason="not-finite"),)
     page = page_of(tmp_path, history=(record(1, dropped=("board",), rejected=refused),))
     assert "watch (not-finite)" in page.text
     assert "board" in page.text
 
 
 def test_an_undone_round_is_shown_with_the_devices_left_out(tmp_path: Path) -> None:
-    undone = (UndoneRecord(round=1, back_to=0, left_out=("pi-garage",)),)
+    undone = (records.UndoneRecord(round=1, back_to=0, left_out=("pi-garage",)),)
     text = page_of(tmp_path, end=summary(undone=undone), history=(record(1),)).text
     assert "The model of round 1 was discarded" in text
     assert "after round 0, without pi-garage" in text
@@ -238,7 +233,7 @@ def test_a_run_interrupted_before_its_first_round_has_a_report(tmp_path: Path) -
 def test_values_that_are_missing_are_dashes(tmp_path: Path) -> None:
     page = page_of(
         tmp_path,
-        end=summary(devices=(DeviceRecord(device="board", tier=5, ratio=0.0),)),
+        end=summary(devices=(records.DeviceRecord(device="board", tier=5, ratio=0.0),)),
         history=(record(1), scored(2)),
     )
     assert "None" not in page.text

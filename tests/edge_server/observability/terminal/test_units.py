@@ -5,17 +5,7 @@ from typing import Any
 
 import pytest
 
-from edge_server.config.units import (
-    bytes_text,
-    clean,
-    clock_text,
-    count_text,
-    duration_text,
-    loss_text,
-    names_text,
-    percent_text,
-    si_text,
-)
+from edge_server.config import units
 from edge_server.observability.report.markdown import sparkline
 from tests.edge_server.observability.terminal.shown import snapshot, view
 
@@ -23,28 +13,28 @@ from tests.edge_server.observability.terminal.shown import snapshot, view
 @pytest.mark.parametrize(
     ("write", "value", "text"),
     [
-        (bytes_text, 0, "0 B"),
-        (bytes_text, 999, "999 B"),
-        (bytes_text, 999_499, "999 kB"),
-        (bytes_text, 999_600, "1 MB"),
-        (bytes_text, 6_653_480, "6.65 MB"),
-        (bytes_text, 2e18, "2,000 PB"),
-        (bytes_text, None, "-"),
-        (si_text, 43_201_000, "43.2 M"),
-        (si_text, 12, "12"),
-        (count_text, 1_663_370, "1,663,370"),
-        (count_text, None, "-"),
-        (percent_text, 0.97123, "97.12%"),
-        (percent_text, None, "-"),
-        (loss_text, 0.4321, "0.432"),
-        (loss_text, 1e9, "1.00e+09"),
-        (duration_text, 4.21, "4.2 s"),
-        (duration_text, 59.97, "1 min 00 s"),
-        (duration_text, 65.2, "1 min 05 s"),
-        (duration_text, 7380, "2 h 03 min"),
-        (clock_text, -1, "0:00"),
-        (clock_text, 65.9, "1:05"),
-        (clock_text, 3723, "1:02:03"),
+        (units.bytes_text, 0, "0 B"),
+        (units.bytes_text, 999, "999 B"),
+        (units.bytes_text, 999_499, "999 kB"),
+        (units.bytes_text, 999_600, "1 MB"),
+        (units.bytes_text, 6_653_480, "6.65 MB"),
+        (units.bytes_text, 2e18, "2,000 PB"),
+        (units.bytes_text, None, "-"),
+        (units.si_text, 43_201_000, "43.2 M"),
+        (units.si_text, 12, "12"),
+        (units.count_text, 1_663_370, "1,663,370"),
+        (units.count_text, None, "-"),
+        (units.percent_text, 0.97123, "97.12%"),
+        (units.percent_text, None, "-"),
+        (units.loss_text, 0.4321, "0.432"),
+        (units.loss_text, 1e9, "1.00e+09"),
+        (units.duration_text, 4.21, "4.2 s"),
+        (units.duration_text, 59.97, "1 min 00 s"),
+        (units.duration_text, 65.2, "1 min 05 s"),
+        (units.duration_text, 7380, "2 h 03 min"),
+        (units.clock_text, -1, "0:00"),
+        (units.clock_text, 65.9, "1:05"),
+        (units.clock_text, 3723, "1:02:03"),
     ],
 )
 def test_numbers_are_formatted_with_units(write: Callable[[Any], str], value: object, text: str) -> None:
@@ -52,11 +42,11 @@ def test_numbers_are_formatted_with_units(write: Callable[[Any], str], value: ob
 
 
 def test_a_long_list_of_names_is_shortened() -> None:
-    assert names_text(["a", "b", "c", "d"], most=2) == "a, b and 2 more"
+    assert units.names_text(["a", "b", "c", "d"], most=2) == "a, b and 2 more"
 
 
 def test_control_characters_from_elsewhere_do_not_reach_the_terminal() -> None:
-    assert clean("lost\x1b[31m\nnow") == "lost [31m now"
+    assert units.clean("lost\x1b[31m\nnow") == "lost [31m now"
     assert "\x1b" not in "\n".join(view(snapshot(notes=("a\x1b[2Jb",))))
 
 

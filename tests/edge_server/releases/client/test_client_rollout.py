@@ -18,15 +18,8 @@ from edge_server.releases.rollout.state import Rollout, RolloutPhase, RolloutRul
 from edge_server.releases.rollout.target import TargetStatus
 from edge_server.security.signing_key import load_or_make_signing_key
 from edge_server.storage.service_folder import ServiceFolder
+from schemas import messages
 from schemas.errors import ConfigError
-from schemas.messages import (
-    BlobRequest,
-    ClientOffer,
-    ClientReport,
-    ModelReport,
-    decode_message,
-    encode_message,
-)
 from schemas.messages.client_update import UpdateCause, UpdateStage, UpdateTerms
 from schemas.messages.rollout import Stage
 from schemas.topics import Channel, DeviceTopic
@@ -67,11 +60,11 @@ class World:
 
     def hear(self, message: Any, channel: Channel = Channel.UP_FLEET) -> None:
         topic = DeviceTopic("home", message.device, channel)
-        self.service.loop.handle(Arrived(str(topic), encode_message(message)))
+        self.service.loop.handle(Arrived(str(topic), messages.encode_message(message)))
 
     def say(self, device: str, stage: UpdateStage, cause: UpdateCause | None = None, **more: Any) -> None:
         fields = {"rollout": self.rollout.id, "version": "0.2.0", "running": "0.1.0", **more}
-        self.hear(ClientReport(federation="home", device=device, stage=stage, cause=cause, **fields))
+        self.hear(messages.ClientReport(federation="home", device=device, stage=stage, cause=cause, **fields))
 
     @property
     def rollout(self) -> Rollout:
@@ -86,11 +79,13 @@ def test_the_canary_is_offered_the_archive_and_the_next_group_follows(
 ) -> None:
     world = World(tmp_path, monkeypatch, "pi-1", "pi-2")
     (canary,) = world.offers()
-    offer = decode_message(world.link.published[0][1])
-    assert isinstance(offer, ClientOffer)
+    offer = messages.decode_message(world.link.published[0][1])
+    assert isinstance(offer, messages.ClientOffer)
     assert (offer.version, offer.fits, offer.terms) == ("0.2.0", ("any",), TERMS)
     assert offer.manifest == world.stored.signed
-    world.hear(BlobRequest(federation="home", device=canary, digest=offer.blob.digest, first=0, count=16))
+    world.hear(
+        messages.BlobRequest(federation="home", device=canary, digest=offer.blob.digest, first=0, count=16)
+    )
     assert len(world.link.frames) == 1
     for stage, status in (
         (UpdateStage.OFFERED, TargetStatus.FETCHING),
@@ -156,7 +151,7 @@ def test_a_rollout_has_its_own_identity_and_ignores_answers_to_operators(
     assert world.link.named["client_id"] == "home-updates"
     before = world.rollout
     fields = {"rollout": before.id, "version": "0.2.0", "stage": Stage.KEPT}
-    world.hear(ModelReport(federation="home", device="pi-1", **fields))
+    world.hear(messages.ModelReport(federation="home", device="pi-1", **fields))
     assert world.rollout is before
 
 

@@ -1,20 +1,6 @@
 """A gateway's machine, driven event by event, and what tests ask of it."""
 
-from edge_server.rounds.gateway import machine
-from edge_server.rounds.gateway.events import (
-    BlobVerified,
-    ChunkFromAbove,
-    ChunkFromBelow,
-    DeviceSpoke,
-    ExamineUpdate,
-    LinkedAbove,
-    MessageForDevice,
-    MessageForSite,
-    SendAbove,
-    Tick,
-    UpdateExamined,
-    VerifyBlob,
-)
+from edge_server.rounds.gateway import events, machine
 from edge_server.rounds.gateway.state import Gateway
 from schemas.messages import BlobRequest, SiteReceipt, SiteTerms, SumMember, SumRequest, Update
 from schemas.tensors.chunks import Chunk
@@ -31,10 +17,10 @@ class Driven:
     def __init__(self, *devices: str, **more) -> None:
         terms = SiteTerms(federation=NAME, site=SITE, run=RUN, sites=(SITE, "b.n"))
         self.gateway, self.now = Gateway(NAME, SITE, **more), 0.0
-        self.tell(LinkedAbove(1))
-        self.tell(MessageForSite(terms))
+        self.tell(events.LinkedAbove(1))
+        self.tell(events.MessageForSite(terms))
         for device in devices:
-            self.tell(DeviceSpoke(birth(device)))
+            self.tell(events.DeviceSpoke(birth(device)))
 
     def tell(self, event) -> list:
         self.gateway, commands = machine.step(self.gateway, event, self.now)
@@ -42,44 +28,44 @@ class Driven:
 
     def wait(self, seconds: float) -> list:
         self.now += seconds
-        return self.tell(Tick())
+        return self.tell(events.Tick())
 
     def give(self, *devices: str, number: int = 1, **more) -> list:
         task = assignment(number, number, **more).task
-        return [command for device in devices for command in self.tell(MessageForDevice(device, task))]
+        return [command for device in devices for command in self.tell(events.MessageForDevice(device, task))]
 
     def fetch(self) -> list:
         commands = []
         for index, at in enumerate(range(0, len(STATE_BYTES), CHUNK)):
             chunk = Chunk(STATE.digest[:16], index, STATE_BYTES[at : at + CHUNK])
-            commands += self.tell(ChunkFromAbove(chunk))
-        assert of(VerifyBlob, commands) == [VerifyBlob(STATE)]
-        return self.tell(BlobVerified(STATE.digest, True))
+            commands += self.tell(events.ChunkFromAbove(chunk))
+        assert of(events.VerifyBlob, commands) == [events.VerifyBlob(STATE)]
+        return self.tell(events.BlobVerified(STATE.digest, True))
 
     def upload(self, device: str, **more) -> Update:
         """An update of a device arrives and is examined."""
         claim, data = update(device, **more), answer_of(device)
-        self.tell(DeviceSpoke(claim, most_bytes=10**6))
+        self.tell(events.DeviceSpoke(claim, most_bytes=10**6))
         commands = []
         for index, at in enumerate(range(0, len(data), CHUNK)):
             commands += self.tell(
-                ChunkFromBelow(device, Chunk(claim.blob.digest[:16], index, data[at : at + CHUNK]))
+                events.ChunkFromBelow(device, Chunk(claim.blob.digest[:16], index, data[at : at + CHUNK]))
             )
-        assert [command.update for command in of(ExamineUpdate, commands)] == [claim]
+        assert [command.update for command in of(events.ExamineUpdate, commands)] == [claim]
         judged = claim.model_copy(update={"receipt": SiteReceipt(site=SITE, moved=True)})
-        assert SendAbove(judged, device) in self.tell(UpdateExamined(judged))
+        assert events.SendAbove(judged, device) in self.tell(events.UpdateExamined(judged))
         return judged
 
 
 def asked(commands: list) -> list[tuple[str, str]]:
     """The requests for blobs above, as (device, digest)."""
-    told = [command.message for command in of(SendAbove, commands)]
+    told = [command.message for command in of(events.SendAbove, commands)]
     return [(message.device, message.digest) for message in told if isinstance(message, BlobRequest)]
 
 
-def wanted(device: str, first: int = 0, count: int = 3) -> DeviceSpoke:
+def wanted(device: str, first: int = 0, count: int = 3) -> events.DeviceSpoke:
     request = {"federation": NAME, "device": device, "digest": STATE.digest, "first": first, "count": count}
-    return DeviceSpoke(BlobRequest(**request))
+    return events.DeviceSpoke(BlobRequest(**request))
 
 
 def sum_request(*updates: Update, site: str = SITE) -> SumRequest:

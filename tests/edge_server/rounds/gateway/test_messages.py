@@ -4,21 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from edge_server.rounds.gateway import machine
-from edge_server.rounds.gateway.events import (
-    AnnounceBelow,
-    Announced,
-    CutAbove,
-    DeviceSpoke,
-    Forget,
-    LinkedAbove,
-    MessageForDevice,
-    MessageForSite,
-    SendAbove,
-    SendToDevice,
-    SendToSite,
-    SiteBelowSpoke,
-)
+from edge_server.rounds.gateway import events, machine
 from schemas.errors import PeerError
 from schemas.messages import (
     Acknowledgement,
@@ -37,16 +23,16 @@ from tests.edge_server.rounds.test_fleet import birth
 def test_births_replies_and_telemetry_go_up_and_answers_come_down():
     site, telemetry = Driven(), Telemetry(federation=NAME, device=A, session=1, phase="idle")
     for message in (birth(A), telemetry, reply(A)):
-        assert site.tell(DeviceSpoke(message)) == [SendAbove(message, A)]
+        assert site.tell(events.DeviceSpoke(message)) == [events.SendAbove(message, A)]
     answer = Acknowledgement(federation=NAME, device=A, run=RUN, attempt=1)
-    assert site.tell(MessageForDevice(A, answer)) == [SendToDevice(A, answer)]
+    assert site.tell(events.MessageForDevice(A, answer)) == [events.SendToDevice(A, answer)]
 
 
 def test_a_connection_above_begins_with_who_is_here():
     site = Driven(A)
-    site.tell(CutAbove())
-    assert site.tell(DeviceSpoke(birth(B))) == []
-    told = [command.message for command in of(SendAbove, site.tell(LinkedAbove(2)))]
+    site.tell(events.CutAbove())
+    assert site.tell(events.DeviceSpoke(birth(B))) == []
+    told = [command.message for command in of(events.SendAbove, site.tell(events.LinkedAbove(2)))]
     assert told == [SiteBirth(federation=NAME, site=SITE, session=2), birth(A), birth(B)]
 
 
@@ -55,22 +41,22 @@ def test_a_late_repetition_of_a_birth_does_not_look_like_a_second_device():
     first, second = (birth(A).model_copy(update={"instance": name, "session": 7}) for name in "ab")
     later = first.model_copy(update={"session": 8})
     for born in (first, first, second):
-        assert site.tell(DeviceSpoke(born)) == [SendAbove(born, A)]
-    assert site.tell(DeviceSpoke(first)) == []
-    assert site.tell(DeviceSpoke(later)) == [SendAbove(later, A)]
+        assert site.tell(events.DeviceSpoke(born)) == [events.SendAbove(born, A)]
+    assert site.tell(events.DeviceSpoke(first)) == []
+    assert site.tell(events.DeviceSpoke(later)) == [events.SendAbove(later, A)]
 
 
 def test_a_birth_that_terms_do_not_answer_is_repeated():
     site = Driven(A)
-    born = SendAbove(SiteBirth(federation=NAME, site=SITE, session=1))
+    born = events.SendAbove(SiteBirth(federation=NAME, site=SITE, session=1))
     assert born not in site.wait(100)
     announced = RoundAnnouncement(
         federation=NAME, run="run-2", round=1, rounds=2, phase="training", selected=1
     )
-    site.tell(Announced(announced))
+    site.tell(events.Announced(announced))
     assert born in site.wait(1)
     assert born not in site.wait(1)
-    site.tell(LinkedAbove(2))
+    site.tell(events.LinkedAbove(2))
     again = replace(born, message=born.message.model_copy(update={"session": 2}))
     assert again not in site.wait(machine.BORN_AGAIN_S - 1)
     assert again in site.wait(1)
@@ -78,55 +64,57 @@ def test_a_birth_that_terms_do_not_answer_is_repeated():
 
 def test_devices_that_are_not_back_after_a_restart_are_reported_as_lost():
     site = Driven(A, before={A: 1, B: 4})
-    assert not of(SendAbove, site.wait(10))
-    assert site.wait(11) == [SendAbove(Death(federation=NAME, device=B, session=4), B)]
+    assert not of(events.SendAbove, site.wait(10))
+    assert site.wait(11) == [events.SendAbove(Death(federation=NAME, device=B, session=4), B)]
     assert site.wait(30) == []
 
 
 def test_announcements_are_handed_on():
     site = Driven(A)
     message = RoundAnnouncement(federation=NAME, run=RUN, round=1, rounds=2, phase="training", selected=1)
-    assert site.tell(Announced(message)) == [AnnounceBelow(message), Forget(RUN, 1)]
+    assert site.tell(events.Announced(message)) == [events.AnnounceBelow(message), events.Forget(RUN, 1)]
 
 
 def test_what_a_replaced_server_says_is_refused():
     site = Driven(A)
     about = {"federation": NAME, "run": RUN, "rounds": 3, "phase": "waiting", "selected": 0}
-    site.tell(Announced(RoundAnnouncement(**about, round=1, epoch=2)))
+    site.tell(events.Announced(RoundAnnouncement(**about, round=1, epoch=2)))
     for event in (
-        Announced(RoundAnnouncement(**about, round=2)),
-        MessageForDevice(A, assignment().task),
-        MessageForSite(sum_request(update(A)).model_copy(update={"epoch": 1})),
+        events.Announced(RoundAnnouncement(**about, round=2)),
+        events.MessageForDevice(A, assignment().task),
+        events.MessageForSite(sum_request(update(A)).model_copy(update={"epoch": 1})),
     ):
         with pytest.raises(PeerError, match="by a server that was replaced"):
             site.tell(event)
-    assert site.tell(Announced(RoundAnnouncement(**about, round=2, epoch=2)))
+    assert site.tell(events.Announced(RoundAnnouncement(**about, round=2, epoch=2)))
 
 
 def test_a_server_that_has_taken_over_is_asked_for_its_terms():
     site = Driven(A)
-    born = SendAbove(SiteBirth(federation=NAME, site=SITE, session=1))
+    born = events.SendAbove(SiteBirth(federation=NAME, site=SITE, session=1))
     about = {"federation": NAME, "run": RUN, "rounds": 3, "phase": "waiting", "selected": 0}
-    site.tell(Announced(RoundAnnouncement(**about, round=1, epoch=2)))
+    site.tell(events.Announced(RoundAnnouncement(**about, round=1, epoch=2)))
     assert born not in site.wait(machine.BORN_AGAIN_S - 1)
     assert born in site.wait(1)
     terms = SiteTerms(federation=NAME, site=SITE, run=RUN, sites=(SITE, "b.n"), epoch=2)
-    assert [command.message.epoch for command in of(SendToSite, site.tell(MessageForSite(terms)))] == [2]
-    site.tell(Announced(RoundAnnouncement(**about, round=2, epoch=2)))
+    assert [
+        command.message.epoch for command in of(events.SendToSite, site.tell(events.MessageForSite(terms)))
+    ] == [2]
+    site.tell(events.Announced(RoundAnnouncement(**about, round=2, epoch=2)))
     assert born not in site.wait(100)
 
 
 def test_a_late_death_of_a_site_within_takes_nobody_away():
     site = Driven(DEEP)
-    site.tell(SiteBelowSpoke("b.n", SiteBirth(federation=NAME, site="b.n", session=3)))
-    assert site.tell(SiteBelowSpoke("b.n", SiteDeath(federation=NAME, site="b.n", session=2))) == []
-    (told,) = site.tell(SiteBelowSpoke("b.n", SiteDeath(federation=NAME, site="b.n", session=3)))
-    assert told == SendAbove(Death(federation=NAME, device=DEEP, session=birth(DEEP).session), DEEP)
+    site.tell(events.SiteBelowSpoke("b.n", SiteBirth(federation=NAME, site="b.n", session=3)))
+    assert site.tell(events.SiteBelowSpoke("b.n", SiteDeath(federation=NAME, site="b.n", session=2))) == []
+    (told,) = site.tell(events.SiteBelowSpoke("b.n", SiteDeath(federation=NAME, site="b.n", session=3)))
+    assert told == events.SendAbove(Death(federation=NAME, device=DEEP, session=birth(DEEP).session), DEEP)
 
 
 def test_a_task_that_was_overtaken_is_passed_on_and_not_remembered():
     site = Driven(A)
     site.give(A, number=2)
     late = assignment(1, 1).task
-    assert site.give(A, number=1) == [SendToDevice(A, late)]
+    assert site.give(A, number=1) == [events.SendToDevice(A, late)]
     assert site.gateway.tasks[A].attempt == 2

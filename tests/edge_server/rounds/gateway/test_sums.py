@@ -1,14 +1,6 @@
 """Sums of the updates that lie at a gateway and at sites within its own."""
 
-from edge_server.rounds.gateway.events import (
-    MakeSum,
-    MessageForSite,
-    PartVerified,
-    SendChunksAbove,
-    SendToSite,
-    SiteBelowSpoke,
-    SumMade,
-)
+from edge_server.rounds.gateway import events
 from edge_server.rounds.gateway.sums import ASK_AGAIN_S
 from schemas.errors import Reason
 from schemas.messages import BlobRequest, Refusal, SiteBirth, SiteSum
@@ -21,20 +13,20 @@ def test_the_requested_members_are_added_once_and_the_answer_repeated():
     site.give(A, B)
     updates = [site.upload(device) for device in (A, B)]
     request = sum_request(*updates)
-    assert site.tell(MessageForSite(request)) == [MakeSum(request, tuple(updates))]
-    assert site.tell(MessageForSite(request)) == []
-    (told,) = site.tell(SumMade(request, STATE))
+    assert site.tell(events.MessageForSite(request)) == [events.MakeSum(request, tuple(updates))]
+    assert site.tell(events.MessageForSite(request)) == []
+    (told,) = site.tell(events.SumMade(request, STATE))
     assert told.message.members == {A: 3, B: 3}
-    assert site.tell(MessageForSite(request)) == [told]
+    assert site.tell(events.MessageForSite(request)) == [told]
     ask = BlobRequest(federation=NAME, device=SITE, digest=STATE.digest, first=0, count=2)
-    assert site.tell(MessageForSite(ask)) == [SendChunksAbove(STATE, 0, 2)]
+    assert site.tell(events.MessageForSite(ask)) == [events.SendChunksAbove(STATE, 0, 2)]
 
 
 def test_members_that_are_not_here_are_named():
     site = Driven(A, B)
     site.give(A, B)
     here, gone = site.upload(A), update(B)
-    (told,) = site.tell(MessageForSite(sum_request(here, gone)))
+    (told,) = site.tell(events.MessageForSite(sum_request(here, gone)))
     assert (told.message.lost, told.message.blob) == ((B,), None)
 
 
@@ -44,28 +36,28 @@ def test_sites_within_add_their_own_part_first():
     own, deep = site.upload(A), update(DEEP)
     request = sum_request(own, deep)
     below = sum_request(deep, site="b.n")
-    assert site.tell(MessageForSite(request)) == [SendToSite("b.n", below)]
+    assert site.tell(events.MessageForSite(request)) == [events.SendToSite("b.n", below)]
     about = {"federation": NAME, "site": "b.n", "run": RUN, "round": 1, "request": below.digest}
     part = SiteSum(**about, members={DEEP: 3}, blob=ref_of(b"p" * 2000))
-    assert site.tell(SiteBelowSpoke("b.n", part.model_copy(update={"request": request.digest}))) == []
-    (ask,) = site.tell(SiteBelowSpoke("b.n", part))
+    assert site.tell(events.SiteBelowSpoke("b.n", part.model_copy(update={"request": request.digest}))) == []
+    (ask,) = site.tell(events.SiteBelowSpoke("b.n", part))
     assert (ask.site, ask.message.digest) == ("b.n", part.blob.digest)
     wrong = part.model_copy(update={"members": {DEEP: 4}})
-    assert site.tell(SiteBelowSpoke("b.n", wrong)) == []
-    assert ask in site.tell(SiteBelowSpoke("b.n", SiteBirth(federation=NAME, site="b.n", session=2)))
+    assert site.tell(events.SiteBelowSpoke("b.n", wrong)) == []
+    assert ask in site.tell(events.SiteBelowSpoke("b.n", SiteBirth(federation=NAME, site="b.n", session=2)))
     gone = Refusal(federation=NAME, device="b.n", reason=Reason.UNKNOWN_BLOB, digest=part.blob.digest)
-    assert [told.site for told in site.tell(SiteBelowSpoke("b.n", gone))] == ["b.n"]
-    assert site.tell(SiteBelowSpoke("b.n", part)) == [ask]
+    assert [told.site for told in site.tell(events.SiteBelowSpoke("b.n", gone))] == ["b.n"]
+    assert site.tell(events.SiteBelowSpoke("b.n", part)) == [ask]
 
 
 def test_sites_within_are_asked_in_the_epoch_of_the_server_that_has_taken_over():
     site, request = Driven(DEEP), sum_request(update(DEEP))
-    site.tell(MessageForSite(request))
-    site.tell(MessageForSite(request.model_copy(update={"epoch": 2})))
+    site.tell(events.MessageForSite(request))
+    site.tell(events.MessageForSite(request.model_copy(update={"epoch": 2})))
     below = sum_request(update(DEEP), site="b.n").model_copy(update={"epoch": 2})
-    assert SendToSite("b.n", below) in site.wait(ASK_AGAIN_S)
-    assert SendToSite("b.n", below) in site.tell(
-        SiteBelowSpoke("b.n", SiteBirth(federation=NAME, site="b.n", session=2))
+    assert events.SendToSite("b.n", below) in site.wait(ASK_AGAIN_S)
+    assert events.SendToSite("b.n", below) in site.tell(
+        events.SiteBelowSpoke("b.n", SiteBirth(federation=NAME, site="b.n", session=2))
     )
 
 
@@ -74,13 +66,13 @@ def test_a_member_that_has_begun_another_task_is_lost_to_the_sum_of_its_last_one
     site.give(A)
     own, deep = site.upload(A), update(DEEP)
     request, below = sum_request(own, deep), sum_request(deep, site="b.n")
-    site.tell(MessageForSite(request))
+    site.tell(events.MessageForSite(request))
     about = {"federation": NAME, "site": "b.n", "run": RUN, "round": 1, "request": below.digest}
     part = SiteSum(**about, members={DEEP: 3}, blob=ref_of(b"p" * 20))
-    site.tell(SiteBelowSpoke("b.n", part))
+    site.tell(events.SiteBelowSpoke("b.n", part))
     site.give(A, number=2)
     site.upload(A, number=2)
-    (told,) = site.tell(PartVerified("b.n", part.blob.digest, True))
+    (told,) = site.tell(events.PartVerified("b.n", part.blob.digest, True))
     assert (told.message.lost, told.message.request) == ((A,), request.digest)
 
 
@@ -91,12 +83,12 @@ def test_a_part_that_two_requests_ask_for_completes_the_open_one():
     first, below = sum_request(own, deep), sum_request(deep, site="b.n")
     about = {"federation": NAME, "site": "b.n", "run": RUN, "round": 1, "request": below.digest}
     part = SiteSum(**about, members={DEEP: 3}, blob=ref_of(b"p" * 20))
-    site.tell(MessageForSite(first))
-    site.tell(SiteBelowSpoke("b.n", part))
-    (made,) = site.tell(PartVerified("b.n", part.blob.digest, True))
-    site.tell(SumMade(made.request, STATE))
+    site.tell(events.MessageForSite(first))
+    site.tell(events.SiteBelowSpoke("b.n", part))
+    (made,) = site.tell(events.PartVerified("b.n", part.blob.digest, True))
+    site.tell(events.SumMade(made.request, STATE))
     second = sum_request(deep)
-    site.tell(MessageForSite(second))
-    site.tell(SiteBelowSpoke("b.n", part))
-    (made,) = site.tell(PartVerified("b.n", part.blob.digest, True))
+    site.tell(events.MessageForSite(second))
+    site.tell(events.SiteBelowSpoke("b.n", part))
+    (made,) = site.tell(events.PartVerified("b.n", part.blob.digest, True))
     assert made.request == second

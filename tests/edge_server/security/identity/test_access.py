@@ -12,15 +12,7 @@ import pytest
 
 from edge_client.transport.broker_link import BrokerAddress, TlsFiles
 from edge_server.security.identity.authority import Authority
-from schemas.topics import (
-    SITE_CHANNELS,
-    Channel,
-    DeviceTopic,
-    EnrolTopic,
-    PredictTopic,
-    SiteTopic,
-    StateTopic,
-)
+from schemas import topics
 from tests.edge_server.security.identity.clients import V5, V311, Client, refusal
 from tests.edge_server.security.identity.conftest import (
     FEDERATION,
@@ -62,27 +54,31 @@ def addresses(
     return {name: address_of(authority, file) for name, file in files.items()}
 
 
-def topic(device: str, channel: Channel) -> str:
-    return str(DeviceTopic(FEDERATION, device, channel))
+def topic(device: str, channel: topics.Channel) -> str:
+    return str(topics.DeviceTopic(FEDERATION, device, channel))
 
 
-UP = [channel for channel in Channel if channel.startswith("up/")]
-DOWN = [channel for channel in Channel if channel.startswith("down/")]
-OF_B = [topic("b", channel) for channel in Channel]
+UP = [channel for channel in topics.Channel if channel.startswith("up/")]
+DOWN = [channel for channel in topics.Channel if channel.startswith("down/")]
+OF_B = [topic("b", channel) for channel in topics.Channel]
 NOT_OF_A = [
     *OF_B,
     *(topic("a", channel) for channel in DOWN),
-    str(StateTopic(FEDERATION)),
+    str(topics.StateTopic(FEDERATION)),
     f"fed/v1/{FEDERATION}/all/model",
-    str(EnrolTopic(FEDERATION, "b", "request")),
-    str(EnrolTopic(FEDERATION, "a", "answer")),
-    str(EnrolTopic(FEDERATION, "~0123456789abcdef", "answer")),
-    topic("a", Channel.UP).replace(FEDERATION, "other"),
+    str(topics.EnrolTopic(FEDERATION, "b", "request")),
+    str(topics.EnrolTopic(FEDERATION, "a", "answer")),
+    str(topics.EnrolTopic(FEDERATION, "~0123456789abcdef", "answer")),
+    topic("a", topics.Channel.UP).replace(FEDERATION, "other"),
     f"fed/v1/{FEDERATION}/devices/a/other",
-    str(PredictTopic(FEDERATION, "a", "request")),
-    *(str(PredictTopic(FEDERATION, "b", part)) for part in ("request", "answer")),
-    *(str(SiteTopic(FEDERATION, "b", channel, "b.pi")) for channel in sorted(SITE_CHANNELS)),
-    *(str(SiteTopic(FEDERATION, "a", channel)) for channel in sorted(SITE_CHANNELS) if channel in DOWN),
+    str(topics.PredictTopic(FEDERATION, "a", "request")),
+    *(str(topics.PredictTopic(FEDERATION, "b", part)) for part in ("request", "answer")),
+    *(str(topics.SiteTopic(FEDERATION, "b", channel, "b.pi")) for channel in sorted(topics.SITE_CHANNELS)),
+    *(
+        str(topics.SiteTopic(FEDERATION, "a", channel))
+        for channel in sorted(topics.SITE_CHANNELS)
+        if channel in DOWN
+    ),
     f"fed/v1/{FEDERATION}/devices",
     "anything",
 ]
@@ -103,15 +99,15 @@ def test_a_gateway_speaks_for_its_site_and_hears_what_is_for_it_alone(addresses,
     server.subscribe(f"fed/v1/{FEDERATION}/sites/+/up/#")
     gateway.subscribe("#")
     said = [
-        str(SiteTopic(FEDERATION, "a", channel, device))
-        for channel in sorted(SITE_CHANNELS)
+        str(topics.SiteTopic(FEDERATION, "a", channel, device))
+        for channel in sorted(topics.SITE_CHANNELS)
         for device in ("", "a.pi")
     ]
     up, down = ([one for one in said if f"/{way}/" in one] for way in ("up", "down"))
     for one in up:
         gateway.publish(one)
     assert [server.hear()[0] for _ in up] == up
-    server.publish(str(SiteTopic(FEDERATION, "b", Channel.DOWN, "b.pi")))
+    server.publish(str(topics.SiteTopic(FEDERATION, "b", topics.Channel.DOWN, "b.pi")))
     for one in down:
         server.publish(one)
     assert [gateway.hear()[0] for _ in down] == down
@@ -126,10 +122,10 @@ def test_a_device_receives_only_its_own_and_common_messages(addresses, connect, 
     other = connect(addresses["b"])
     for channel in UP:
         other.publish(topic("b", channel))
-    server.publish(str(StateTopic(FEDERATION)))
-    server.publish(topic("a", Channel.DOWN))
-    assert device.hear()[0] == str(StateTopic(FEDERATION))
-    assert device.hear()[0] == topic("a", Channel.DOWN)
+    server.publish(str(topics.StateTopic(FEDERATION)))
+    server.publish(topic("a", topics.Channel.DOWN))
+    assert device.hear()[0] == str(topics.StateTopic(FEDERATION))
+    assert device.hear()[0] == topic("a", topics.Channel.DOWN)
     assert device.everything_heard() == []
 
 
@@ -144,17 +140,17 @@ def test_forbidden_messages_of_a_device_reach_no_client(addresses, connect, vers
     for forbidden in NOT_OF_A:
         answer = device.publish(forbidden, b"forged", retain=retain)
         assert version is V311 or answer.getName() == "Not authorized"
-    device.publish(topic("a", Channel.UP), b"honest")
-    device.publish(str(EnrolTopic(FEDERATION, "a", "request")), b"honest")
-    server.publish(topic("b", Channel.DOWN), b"honest")
+    device.publish(topic("a", topics.Channel.UP), b"honest")
+    device.publish(str(topics.EnrolTopic(FEDERATION, "a", "request")), b"honest")
+    server.publish(topic("b", topics.Channel.DOWN), b"honest")
     received = {name: [listener.hear()] for name, listener in listeners.items()}
     late = connect(addresses["server"])
     late.subscribe("#")
-    late.publish(str(StateTopic(FEDERATION)), b"end")
+    late.publish(str(topics.StateTopic(FEDERATION)), b"end")
     assert received == {
-        "server": [(topic("a", Channel.UP), b"honest")],
-        "service": [(str(EnrolTopic(FEDERATION, "a", "request")), b"honest")],
-        "b": [(topic("b", Channel.DOWN), b"honest")],
+        "server": [(topic("a", topics.Channel.UP), b"honest")],
+        "service": [(str(topics.EnrolTopic(FEDERATION, "a", "request")), b"honest")],
+        "b": [(topic("b", topics.Channel.DOWN), b"honest")],
     }
     retained = [message for message in (late.hear(), *late.everything_heard()) if message[1] == b"forged"]
     assert retained == []
@@ -165,7 +161,7 @@ def test_the_server_receives_the_answer_of_a_prediction_service(addresses, conne
     server, service, other = (connect(addresses[name], version=version) for name in ("server", "a", "b"))
     for client in (server, service, other):
         client.subscribe(f"fed/v1/{FEDERATION}/devices/a/predict/+")
-    request, answer = (str(PredictTopic(FEDERATION, "a", part)) for part in ("request", "answer"))
+    request, answer = (str(topics.PredictTopic(FEDERATION, "a", part)) for part in ("request", "answer"))
     server.publish(request)
     assert service.hear()[0] == request
     service.publish(answer)
@@ -178,8 +174,8 @@ def test_a_last_will_is_subject_to_the_same_rules(addresses, connect):
     server = connect(addresses["server"])
     server.subscribe(f"fed/v1/{FEDERATION}/devices/+/up/#")
     for device in ("b", "a"):
-        connect(addresses["a"], will=topic(device, Channel.BIRTH)).cut()
-    assert server.hear() == (topic("a", Channel.BIRTH), b"will")
+        connect(addresses["a"], will=topic(device, topics.Channel.BIRTH)).cut()
+    assert server.hear() == (topic("a", topics.Channel.BIRTH), b"will")
     assert server.everything_heard() == []
 
 
@@ -191,23 +187,23 @@ def test_a_device_cannot_take_over_the_session_of_another(addresses, connect, ve
     thief = connect(addresses["a"], client_id="b", version=version)
     thief.subscribe(f"fed/v1/{FEDERATION}/devices/b/down/#")
     server = connect(addresses["server"])
-    server.publish(topic("b", Channel.DOWN), b"for b")
-    assert victim.hear() == (topic("b", Channel.DOWN), b"for b")
-    server.publish(topic("a", Channel.DOWN), b"for a")
+    server.publish(topic("b", topics.Channel.DOWN), b"for b")
+    assert victim.hear() == (topic("b", topics.Channel.DOWN), b"for b")
+    server.publish(topic("a", topics.Channel.DOWN), b"for a")
     assert thief.everything_heard() == []
     # Both are still connected.
-    victim.publish(topic("b", Channel.UP))
-    thief.publish(topic("a", Channel.UP))
+    victim.publish(topic("b", topics.Channel.UP))
+    thief.publish(topic("a", topics.Channel.UP))
 
 
 def test_the_server_cannot_publish_as_a_device_or_read_messages_to_it(addresses, connect):
     device, server = connect(addresses["b"]), connect(addresses["server"])
     server.subscribe("#")
-    for forbidden in (topic("a", Channel.UP), str(EnrolTopic(FEDERATION, "a", "answer"))):
+    for forbidden in (topic("a", topics.Channel.UP), str(topics.EnrolTopic(FEDERATION, "a", "answer"))):
         assert server.publish(forbidden).getName() == "Not authorized"
-    server.publish(topic("a", Channel.DOWN))
-    device.publish(topic("b", Channel.UP), b"next")
-    assert server.hear() == (topic("b", Channel.UP), b"next")
+    server.publish(topic("a", topics.Channel.DOWN))
+    device.publish(topic("b", topics.Channel.UP), b"next")
+    assert server.hear() == (topic("b", topics.Channel.UP), b"next")
 
 
 def test_a_rollout_can_only_receive_births_and_reports_and_send_offers_and_chunks(addresses, connect):
@@ -218,14 +214,14 @@ def test_a_rollout_can_only_receive_births_and_reports_and_send_offers_and_chunk
     for channel in UP:
         device.publish(topic("a", channel))
     received = [rollout.hear()[0] for _ in range(2)]
-    assert received == [topic("a", Channel.BIRTH), topic("a", Channel.UP_ROLLOUT)]
-    for channel in (Channel.DOWN, Channel.UP, Channel.UP_ROLLOUT):
+    assert received == [topic("a", topics.Channel.BIRTH), topic("a", topics.Channel.UP_ROLLOUT)]
+    for channel in (topics.Channel.DOWN, topics.Channel.UP, topics.Channel.UP_ROLLOUT):
         assert rollout.publish(topic("a", channel)).getName() == "Not authorized"
-    for channel in (Channel.DOWN_ROLLOUT, Channel.DOWN_BLOB):
+    for channel in (topics.Channel.DOWN_ROLLOUT, topics.Channel.DOWN_BLOB):
         rollout.publish(topic("a", channel))
     assert [device.hear()[0] for _ in range(2)] == [
-        topic("a", Channel.DOWN_ROLLOUT),
-        topic("a", Channel.DOWN_BLOB),
+        topic("a", topics.Channel.DOWN_ROLLOUT),
+        topic("a", topics.Channel.DOWN_BLOB),
     ]
 
 

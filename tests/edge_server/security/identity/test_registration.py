@@ -15,20 +15,13 @@ from hypothesis import strategies as st
 
 from edge_client.security.identity.certificates import has_key, new_key, request_pem
 from edge_client.security.identity.enrolment import check_answer, check_code
+from edge_server.security.identity import service
 from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.enrolment_codes import (
     MAX_WRONG_TRIES,
     find_code,
     issue_code,
     withdraw_codes,
-)
-from edge_server.security.identity.service import (
-    MAX_REQUESTS,
-    MAX_VALID,
-    REFILL_S,
-    RegistrationAuthority,
-    RequestAllowance,
-    requested_key,
 )
 from schemas.errors import ConfigError, EdgeError, PeerError, Reason
 from schemas.messages import CertificateRequest, Death, IssuedCertificate, Refusal, encode_message
@@ -63,8 +56,8 @@ def authority(tmp_path: Path, clock: Clock) -> Authority:
 
 
 @pytest.fixture
-def registration(authority: Authority) -> RegistrationAuthority:
-    return RegistrationAuthority(authority)
+def registration(authority: Authority) -> service.RegistrationAuthority:
+    return service.RegistrationAuthority(authority)
 
 
 def with_code(code: EnrolmentCode, key: ec.EllipticCurvePrivateKey, **other: str) -> CertificateRequest:
@@ -82,7 +75,7 @@ def with_code(code: EnrolmentCode, key: ec.EllipticCurvePrivateKey, **other: str
 
 
 def ask(
-    registration: RegistrationAuthority, sender: str, request: CertificateRequest
+    registration: service.RegistrationAuthority, sender: str, request: CertificateRequest
 ) -> IssuedCertificate | Refusal:
     topic = EnrolTopic(FEDERATION, sender, "request")
     back, answer = registration.answer(str(topic), encode_message(request))
@@ -266,32 +259,32 @@ def test_a_device_cannot_request_a_certificate_for_another(authority, registrati
 
 def test_the_number_of_valid_certificates_per_device_is_limited(authority, registration):
     authority.issue("pi", new_key().public_key())
-    for _ in range(MAX_VALID - 1):
+    for _ in range(service.MAX_VALID - 1):
         certificate(ask(registration, "pi", renewal("pi")))
     assert refused(ask(registration, "pi", renewal("pi"))).startswith(Reason.TOO_MANY_REQUESTS)
 
 
 def test_a_device_with_too_many_requests_has_to_wait(authority, registration, clock):
-    for _ in range(int(MAX_REQUESTS)):
+    for _ in range(int(service.MAX_REQUESTS)):
         assert refused(ask(registration, "pi", renewal("pi"))).startswith(Reason.NOT_ENTITLED)
     assert refused(ask(registration, "pi", renewal("pi"))).startswith(Reason.TOO_MANY_REQUESTS)
     assert refused(ask(registration, "other", renewal("other"))).startswith(Reason.NOT_ENTITLED)
-    clock.now += REFILL_S
+    clock.now += service.REFILL_S
     assert refused(ask(registration, "pi", renewal("pi"))).startswith(Reason.NOT_ENTITLED)
 
 
 def test_an_allowance_refills_up_to_its_limit():
-    allowance = RequestAllowance()
-    for _ in range(int(MAX_REQUESTS)):
+    allowance = service.RequestAllowance()
+    for _ in range(int(service.MAX_REQUESTS)):
         allowance = allowance.spend("pi", 100.0)
         assert allowance is not None
-    assert allowance.spend("pi", 100.0 + REFILL_S - 0.1) is None
+    assert allowance.spend("pi", 100.0 + service.REFILL_S - 0.1) is None
     # Enough time for two requests, but not for a third.
-    later = 100.0 + 2 * REFILL_S
+    later = 100.0 + 2 * service.REFILL_S
     twice = allowance.spend("pi", later).spend("pi", later)
     assert twice.spend("pi", later) is None
     full = twice.spend("pi", later + 1e6)
-    assert full.left["pi"][0] == MAX_REQUESTS - 1
+    assert full.left["pi"][0] == service.MAX_REQUESTS - 1
 
 
 # --- requests ---
@@ -343,7 +336,7 @@ def test_any_bytes_are_parsed_as_a_request_or_refused(changes, length):
     text = base64.b64encode(raw).decode()
     pem = f"-----BEGIN CERTIFICATE REQUEST-----\n{text}\n-----END CERTIFICATE REQUEST-----\n"
     with contextlib.suppress(PeerError):
-        requested_key(CertificateRequest(federation=FEDERATION, device="pi", csr=pem))
+        service.requested_key(CertificateRequest(federation=FEDERATION, device="pi", csr=pem))
 
 
 @given(st.binary(max_size=300) | st.text(max_size=100).map(str.encode))

@@ -16,14 +16,7 @@ from edge_client.transport.mqtt_client import Link
 from edge_server.security.identity.revocation import reload_broker
 from schemas.errors import PeerError
 from schemas.messages import Reason, Refusal, decode_message, encode_message
-from tests.edge_server.security.identity.conftest import (
-    DEADLINE_S,
-    FEDERATION,
-    address_of,
-    identity,
-    new_authority,
-    serving,
-)
+from tests.edge_server.security.identity import conftest
 
 # 90 days from 0: a third of them, 30 days, is left on day 60.
 DAY = 86_400.0
@@ -76,12 +69,12 @@ def test_a_reconnection_for_another_reason_is_sufficient():
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    return new_authority(tmp_path_factory.mktemp("authority") / "home")
+    return conftest.new_authority(tmp_path_factory.mktemp("authority") / "home")
 
 
 @pytest.fixture
 def files(authority, tmp_path):
-    return identity(authority, "pi", tmp_path / "pi")
+    return conftest.identity(authority, "pi", tmp_path / "pi")
 
 
 @pytest.fixture
@@ -105,7 +98,7 @@ def test_key_and_certificate_are_replaced_together_and_private_to_the_owner(auth
     replace_pair(authority, pair, certificate)
     assert files.certificate.read_text() == certificate
     assert files.key.read_bytes() != before
-    assert make_renewer(files, federation=FEDERATION, device="pi") is not None
+    assert make_renewer(files, federation=conftest.FEDERATION, device="pi") is not None
     assert {path.name for path in files.key.parent.iterdir()} == {"ca.pem", "device.pem", "device.key"}
     for path in (files.certificate, files.key):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -131,9 +124,9 @@ def test_an_interrupted_replacement_is_completed_at_the_next_start(authority, pa
     else:
         replace_pair(authority, pair, certificate)
     monkeypatch.undo()
-    make_renewer(files, federation=FEDERATION, device="pi")
+    make_renewer(files, federation=conftest.FEDERATION, device="pi")
     assert files.certificate.read_text() == certificate
-    Link(address_of(authority, files), queue.SimpleQueue(), client_id="pi", filters=())
+    Link(conftest.address_of(authority, files), queue.SimpleQueue(), client_id="pi", filters=())
 
 
 def test_the_same_key_is_used_until_a_certificate_is_issued(pair):
@@ -145,7 +138,7 @@ def test_a_certificate_that_was_not_requested_changes_nothing(authority, pair, f
     before = files.certificate.read_bytes()
     foreign = authority.certificates("pi")[0].public_bytes(Encoding.PEM).decode()
     of_other_name = authority.issue("other", pair.next_key().public_key()).public_bytes(Encoding.PEM).decode()
-    other = new_authority(tmp_path / "other")
+    other = conftest.new_authority(tmp_path / "other")
     of_other_authority = issued(other, pair)
     for wrong in (
         foreign,
@@ -159,9 +152,11 @@ def test_a_certificate_that_was_not_requested_changes_nothing(authority, pair, f
 
 
 def test_a_refusal_is_logged(files, caplog):
-    renewer = make_renewer(files, federation=FEDERATION, device="pi")
+    renewer = make_renewer(files, federation=conftest.FEDERATION, device="pi")
     renewer.take(
-        Refusal(federation=FEDERATION, device="pi", reason=Reason.NOT_ENTITLED, detail="pi is revoked")
+        Refusal(
+            federation=conftest.FEDERATION, device="pi", reason=Reason.NOT_ENTITLED, detail="pi is revoked"
+        )
     )
     assert "no new certificate (not-entitled): pi is revoked" in caplog.text
 
@@ -174,13 +169,13 @@ def test_a_new_certificate_arrives_on_the_devices_topic_and_is_used_for_the_next
 ):
     """The old certificate is revoked before the device reconnects, so only the new one can be accepted."""
     aged = replace(authority, clock=lambda: time.time() - 0.7 * 365 * DAY)
-    files = identity(aged, "old", tmp_path / "old")
-    renewer, inbox = make_renewer(files, federation=FEDERATION, device="old"), queue.SimpleQueue()
-    link = Link(address_of(authority, files), inbox, client_id="old", filters=renewer.filters)
+    files = conftest.identity(aged, "old", tmp_path / "old")
+    renewer, inbox = make_renewer(files, federation=conftest.FEDERATION, device="old"), queue.SimpleQueue()
+    link = Link(conftest.address_of(authority, files), inbox, client_id="old", filters=renewer.filters)
     link.open()
     try:
-        with serving(authority):
-            assert isinstance(inbox.get(timeout=DEADLINE_S), LinkUp)
+        with conftest.serving(authority):
+            assert isinstance(inbox.get(timeout=conftest.DEADLINE_S), LinkUp)
             assert renewer.due(time.time(), connected=True, idle=True) is Due.ASK
             answer = request_certificate(link, renewer, inbox)
         renewer.take(decode_message(answer.payload))
@@ -189,7 +184,7 @@ def test_a_new_certificate_arrives_on_the_devices_topic_and_is_used_for_the_next
         reload_broker(mosquitto.pid)
         link.reconnect()
         ends = []
-        while not isinstance(event := inbox.get(timeout=DEADLINE_S), LinkUp):
+        while not isinstance(event := inbox.get(timeout=conftest.DEADLINE_S), LinkUp):
             ends += [event] if isinstance(event, LinkDown) else []
         assert len(ends) == 1
         assert event.session == 2
@@ -201,7 +196,7 @@ def test_a_new_certificate_arrives_on_the_devices_topic_and_is_used_for_the_next
 
 def request_certificate(link, renewer, inbox):
     """Send requests until the service, which may have to connect first, answers."""
-    until = time.monotonic() + DEADLINE_S
+    until = time.monotonic() + conftest.DEADLINE_S
     while time.monotonic() < until:
         link.publish(renewer.topic, encode_message(renewer.request(time.time())))
         try:

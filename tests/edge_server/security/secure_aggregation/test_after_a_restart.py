@@ -3,14 +3,7 @@
 from contextlib import closing
 from pathlib import Path
 
-from edge_client.agent.session.events import (
-    Connected,
-    DrawEntropy,
-    EntropyDrawn,
-    Received,
-    SendMessage,
-    SessionRestored,
-)
+from edge_client.agent.session import events
 from edge_client.agent.session.machine import Session, SessionPhase, step
 from edge_server.coordinator.tasks.masking import cohort_update
 from edge_server.rounds import machine
@@ -35,37 +28,37 @@ RULES = RoundRules(rounds=3, rejoin_s=15.0)
 
 
 def device() -> Session:
-    session, _ = step(Session(TASK.federation, "a", held=HELD), Connected(), 0.0)
+    session, _ = step(Session(TASK.federation, "a", held=HELD), events.Connected(), 0.0)
     return session
 
 
 def with_keys() -> Session:
     """A device that has drawn its keys for the task."""
-    session, commands = step(device(), Received(TASK), 0.0)
-    assert DrawEntropy(TASK) in commands
-    session, _ = step(session, EntropyDrawn(TASK, bytes(32)), 0.0)
+    session, commands = step(device(), events.Received(TASK), 0.0)
+    assert events.DrawEntropy(TASK) in commands
+    session, _ = step(session, events.EntropyDrawn(TASK, bytes(32)), 0.0)
     return session
 
 
 def test_a_restarted_device_without_its_keys_declines_the_rest_of_the_round():
     memory = with_keys().snapshot
-    restored, commands = step(device(), SessionRestored(memory, {}), 1.0)
+    restored, commands = step(device(), events.SessionRestored(memory, {}), 1.0)
     assert restored.phase is SessionPhase.IDLE
     assert commands == []
     again = TASK.model_copy(update={"attempt": TASK.attempt + 1})
     for offered in (TASK, again):
-        _, (answer,) = step(restored, Received(offered), 2.0)
-        assert isinstance(answer, SendMessage)
+        _, (answer,) = step(restored, events.Received(offered), 2.0)
+        assert isinstance(answer, events.SendMessage)
         assert isinstance(answer.message, TaskReply)
         assert (answer.message.accepted, answer.message.reason) == (False, Reason.ALREADY_COUNTED)
     following = again.model_copy(update={"round": TASK.round + 1})
-    assert DrawEntropy(following) in step(restored, Received(following), 3.0)[1]
+    assert events.DrawEntropy(following) in step(restored, events.Received(following), 3.0)[1]
 
 
 def test_a_restarted_device_that_never_had_keys_may_begin():
-    memory = step(device(), Received(TASK), 0.0)[0].snapshot
-    restored, _ = step(device(), SessionRestored(memory, {}), 1.0)
-    assert DrawEntropy(TASK) in step(restored, Received(TASK), 2.0)[1]
+    memory = step(device(), events.Received(TASK), 0.0)[0].snapshot
+    restored, _ = step(device(), events.SessionRestored(memory, {}), 1.0)
+    assert events.DrawEntropy(TASK) in step(restored, events.Received(TASK), 2.0)[1]
 
 
 def cut_off(folder: Path, *, opened: bool) -> Recovered:

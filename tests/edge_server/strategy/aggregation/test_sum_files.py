@@ -6,16 +6,8 @@ import numpy as np
 import pytest
 
 from edge_client.compression.zstd import unpack
+from edge_server.strategy.aggregation import partial_sums
 from edge_server.strategy.aggregation.accumulator import join_sums
-from edge_server.strategy.aggregation.partial_sums import (
-    COARSE,
-    FINE,
-    check_sum,
-    most_sum_bytes,
-    planes_of,
-    read_sum,
-    write_sum,
-)
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, ParameterLayout
 from schemas.tensors.arrays import Groups
@@ -34,14 +26,14 @@ def sums(most_coarse: int, most_fine: int, seed: int = 0) -> Groups:
             for name, shape in SHAPES.items()
         }
 
-    return {COARSE: whole(most_coarse), FINE: whole(most_fine)}
+    return {partial_sums.COARSE: whole(most_coarse), partial_sums.FINE: whole(most_fine)}
 
 
 def written(groups: Groups, folder: Path) -> Path:
     with (folder / "packed").open("wb") as file:
-        write_sum(file, FlatGroups(planes_of(groups)))
+        partial_sums.write_sum(file, FlatGroups(partial_sums.planes_of(groups)))
     with (folder / "file").open("wb") as file:
-        unpack(folder / "packed", file, limit=most_sum_bytes(MAP))
+        unpack(folder / "packed", file, limit=partial_sums.most_sum_bytes(MAP))
     return folder / "file"
 
 
@@ -50,36 +42,40 @@ def written(groups: Groups, folder: Path) -> Path:
 )
 def test_a_sum_reads_back_as_the_same_numbers(tmp_path: Path, coarse: int, fine: int):
     groups = sums(coarse, fine)
-    read = read_sum(written(groups, tmp_path), MAP)
-    check_sum(read, MAP)
+    read = partial_sums.read_sum(written(groups, tmp_path), MAP)
+    partial_sums.check_sum(read, MAP)
     for name in SHAPES:
         before, after = (
             [
                 c * 2**35 + f
                 for c, f in zip(
-                    *(one[g][name].ravel().astype(int).tolist() for g in (COARSE, FINE)), strict=True
+                    *(
+                        one[g][name].ravel().astype(int).tolist()
+                        for g in (partial_sums.COARSE, partial_sums.FINE)
+                    ),
+                    strict=True,
                 )
             ]
             for one in (groups, read)
         )
         assert before == after
         assert (
-            join_sums(*(read[g][name] for g in (COARSE, FINE)))
-            == join_sums(*(groups[g][name] for g in (COARSE, FINE)))
+            join_sums(*(read[g][name] for g in (partial_sums.COARSE, partial_sums.FINE)))
+            == join_sums(*(groups[g][name] for g in (partial_sums.COARSE, partial_sums.FINE)))
         ).all()
 
 
 def test_rows_are_read_without_the_rest(tmp_path: Path):
     groups = sums(100, 2**33)
-    read = read_sum(written(groups, tmp_path), MAP)
-    whole = read[FINE]["w"]
-    assert (read[FINE].rows("w", 7, 9) == whole[7:9]).all()  # type: ignore[attr-defined]
+    read = partial_sums.read_sum(written(groups, tmp_path), MAP)
+    whole = read[partial_sums.FINE]["w"]
+    assert (read[partial_sums.FINE].rows("w", 7, 9) == whole[7:9]).all()  # type: ignore[attr-defined]
 
 
 def test_coordinates_that_no_member_holds_take_no_room(tmp_path: Path):
     groups = sums(1000, 2**34)
     full = written(groups, tmp_path).with_name("packed").stat().st_size
-    groups[COARSE]["w"][:, 30:] = groups[FINE]["w"][:, 30:] = 0
+    groups[partial_sums.COARSE]["w"][:, 30:] = groups[partial_sums.FINE]["w"][:, 30:] = 0
     assert written(groups, tmp_path).with_name("packed").stat().st_size < full / 4
 
 
@@ -90,7 +86,7 @@ def test_six_bytes_of_a_number_hold_what_a_round_of_small_changes_adds_up_to(tmp
     )
     units = np.rint(total * 2.0**40)
     coarse = np.rint(units / 2**35)
-    groups = {COARSE: {"w": coarse}, FINE: {"w": units - coarse * 2**35}}
+    groups = {partial_sums.COARSE: {"w": coarse}, partial_sums.FINE: {"w": units - coarse * 2**35}}
     for group in groups.values():
         group |= {"b": np.zeros(40), "steps": np.zeros(())}
     packed = written(groups, tmp_path).with_name("packed").stat().st_size
@@ -110,4 +106,4 @@ def test_other_files_are_refused(tmp_path: Path):
         with path.open("wb") as file:
             write_tensors(file, FlatGroups(wrong))
         with pytest.raises(PeerError):
-            read_sum(path, MAP)
+            partial_sums.read_sum(path, MAP)

@@ -10,14 +10,7 @@ from edge_server.strategy.closing import close_round
 from edge_server.strategy.components import make_component, make_strategy
 from edge_server.strategy.selection.policies import RoundResult
 from edge_server.strategy.weighting import igfl
-from edge_server.strategy.weighting.igfl import (
-    IgflGlobal,
-    IgflSelf,
-    IgflTime,
-    dot_product,
-    dot_products,
-    softmax,
-)
+from edge_server.strategy.weighting.igfl import dot_products
 from edge_server.strategy.weighting.interface import similarity
 from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.errors import ConfigError
@@ -58,7 +51,7 @@ def test_psi_is_the_dot_product_of_whole_updates():
     for i in range(3):
         for j in range(3):
             assert dot_products(updates)[i, j] == pytest.approx(float(whole[i] @ whole[j]), rel=1e-5)
-            assert dot_product(updates[i].delta, updates[j].delta) == pytest.approx(
+            assert igfl.dot_product(updates[i].delta, updates[j].delta) == pytest.approx(
                 float(whole[i] @ whole[j]), rel=1e-5
             )
 
@@ -73,9 +66,9 @@ def test_coordinates_that_either_update_lacks_add_nothing_to_psi():
 
 
 def test_the_softmax_does_not_overflow():
-    assert softmax(np.array([1e9, 1e9])).tolist() == [0.5, 0.5]
-    assert softmax(np.array([-1e9, 0.0])).tolist() == [0, 1]
-    assert softmax(np.array([[LN2, 0.0], [0.0, 0.0]])) == pytest.approx(
+    assert igfl.softmax(np.array([1e9, 1e9])).tolist() == [0.5, 0.5]
+    assert igfl.softmax(np.array([-1e9, 0.0])).tolist() == [0, 1]
+    assert igfl.softmax(np.array([[LN2, 0.0], [0.0, 0.0]])) == pytest.approx(
         np.array([[2 / 3, 1 / 3], [0.5, 0.5]])
     )
 
@@ -86,7 +79,7 @@ def test_self_attention_is_the_mean_over_the_queries():
     # Queries a and b: (2, 2, 1) / 5. Query c: (1, 1, 2) / 4.
     # a and b: (0.4 + 0.4 + 0.25) / 3 = 0.35; c: (0.2 + 0.2 + 0.5) / 3 = 0.3.
     s = LN2**0.5
-    weights = IgflSelf().weigh(None, sent((s, 0), (s, 0), (0, s)))
+    weights = igfl.IgflSelf().weigh(None, sent((s, 0), (s, 0), (0, s)))
     assert weights == pytest.approx(np.array([0.35, 0.35, 0.3]))
 
 
@@ -94,7 +87,7 @@ def test_global_attention_uses_the_plain_mean_as_query():
     # s^2 = 3 ln 2. Mean of (s, 0), (s, 0), (0, s) is (2 s / 3, s / 3): psi is 2 ln 2, 2 ln 2, ln 2.
     # exp: 4, 4, 2; weights 0.4, 0.4, 0.2.
     s = (3 * LN2) ** 0.5
-    weights = IgflGlobal().weigh(None, sent((s, 0), (s, 0), (0, s)))
+    weights = igfl.IgflGlobal().weigh(None, sent((s, 0), (s, 0), (0, s)))
     assert weights == pytest.approx(np.array([0.4, 0.4, 0.2]))
 
 
@@ -136,7 +129,7 @@ def test_a_weighting_that_compares_no_updates_reports_no_similarity():
 def test_time_attention_compares_each_update_with_the_clients_previous_one():
     # All sent (1, 0) last round. Now (ln 4, 5), (0, 7), (-ln 2, 0): psi is ln 4, 0, -ln 2; exp 4, 1, 1/2.
     # Weights 4 / 5.5, 1 / 5.5, 0.5 / 5.5.
-    rule = IgflTime()
+    rule = igfl.IgflTime()
     memory = rule.observe(None, result(sent((1, 0), (1, 0), (1, 0))))
     weights = rule.weigh(memory, sent((2 * LN2, 5), (0, 7), (-LN2, 0)))
     assert weights == pytest.approx(np.array([8, 2, 1]) / 11)
@@ -144,19 +137,19 @@ def test_time_attention_compares_each_update_with_the_clients_previous_one():
 
 def test_psi_of_a_client_without_an_earlier_update_is_zero():
     # psi of a is ln 16, of b and of the newcomers 0: exp 16, 1, 1, 1, of 19.
-    rule = IgflTime()
+    rule = igfl.IgflTime()
     memory = rule.observe(None, result(sent((1, 0), (1, 0))))
     weights = rule.weigh(memory, sent((4 * LN2, 0), (0, 1), (9, 9), (-9, 0)))
     assert weights == pytest.approx(np.array([16, 1, 1, 1]) / 19)
 
 
 def test_time_attention_starts_with_equal_weights():
-    weights = IgflTime().weigh(None, sent((1, 0), (9, 9), (-3, 0), (0, 2)))
+    weights = igfl.IgflTime().weigh(None, sent((1, 0), (9, 9), (-3, 0), (0, 2)))
     assert weights.tolist() == [0.25] * 4
 
 
 def test_a_client_that_sat_out_keeps_its_last_update():
-    rule = IgflTime()
+    rule = igfl.IgflTime()
     memory = rule.observe(None, result(sent((1, 0), (2, 0), names="ab")))
     later = rule.observe(memory, result(sent((5, 0), (6, 0), names="bc"), number=2))
     assert {name: float(kept["out.bias"][0]) for name, kept in later.items()} == {"a": 1, "b": 5, "c": 6}
@@ -164,7 +157,7 @@ def test_a_client_that_sat_out_keeps_its_last_update():
 
 
 def test_the_memory_of_time_attention_survives_the_codec():
-    rule = IgflTime()
+    rule = igfl.IgflTime()
     memory = rule.observe(None, result(sent((1, 0), (2, 0), (0, 3))))
     updates = sent((1, 1), (0, 2), (1, 0))
     again = decode_groups(encode_groups(memory))
@@ -175,7 +168,7 @@ def test_the_memory_of_time_attention_survives_the_codec():
 def test_the_scale_multiplies_psi():
     # As for self-attention above, with updates 100 times as long and a scale of 1 / 10,000.
     s = 100 * LN2**0.5
-    weights = IgflSelf(scale=1e-4).weigh(None, sent((s, 0), (s, 0), (0, s)))
+    weights = igfl.IgflSelf(scale=1e-4).weigh(None, sent((s, 0), (s, 0), (0, s)))
     assert weights == pytest.approx(np.array([0.35, 0.35, 0.3]))
 
 

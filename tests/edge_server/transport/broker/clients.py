@@ -10,19 +10,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from edge_server.transport.broker import decoding, encoding
+from edge_server.transport.broker import decoding, encoding, packets
 from edge_server.transport.broker.launch import RunningBroker
-from edge_server.transport.broker.packets import (
-    V5,
-    ConnAck,
-    Connect,
-    Filter,
-    Packet,
-    PingReq,
-    PingResp,
-    SubAck,
-    Subscribe,
-)
 
 DEADLINE_S = 20.0
 
@@ -58,11 +47,11 @@ class Paho:
         self.gone: queue.Queue[Any] = queue.Queue()
         self._granted: queue.Queue[list[Any]] = queue.Queue()
         self._version = version
-        session: dict[str, Any] = {} if version == V5 else {"clean_session": clean or not client_id}
+        session: dict[str, Any] = {} if version == packets.V5 else {"clean_session": clean or not client_id}
         self.client = mqtt.Client(
             CallbackAPIVersion.VERSION2,
             client_id,
-            protocol=mqtt.MQTTv5 if version == V5 else mqtt.MQTTv311,
+            protocol=mqtt.MQTTv5 if version == packets.V5 else mqtt.MQTTv311,
             reconnect_on_failure=False,
             manual_ack=manual_ack,
             **session,
@@ -75,7 +64,7 @@ class Paho:
         if will:
             self.client.will_set(*will, qos=1)
         start: dict[str, Any] = {}
-        if version == V5:
+        if version == packets.V5:
             expiry_s = 0 if clean else keep_s
             start = {
                 "clean_start": clean,
@@ -118,15 +107,15 @@ class Paho:
 class Raw:
     """A socket that speaks MQTT packet by packet and does nothing by itself."""
 
-    def __init__(self, broker: RunningBroker, version: int = V5) -> None:
+    def __init__(self, broker: RunningBroker, version: int = packets.V5) -> None:
         self.version = version
         self.socket = socket.create_connection((broker.host, broker.port), timeout=DEADLINE_S)
         self._stream = self.socket.makefile("rb")
 
-    def send(self, packet: Packet) -> None:
+    def send(self, packet: packets.Packet) -> None:
         self.socket.sendall(encoding.encode(packet, self.version))
 
-    def receive(self) -> Packet | None:
+    def receive(self) -> packets.Packet | None:
         """Return the next packet, or None if the broker closed the connection."""
         try:
             head = self._stream.read(2)
@@ -139,30 +128,30 @@ class Raw:
             return None
         return decoding.decode(head[0], memoryview(body), self.version)
 
-    def join(self, client_id: str, **more: Any) -> ConnAck:
+    def join(self, client_id: str, **more: Any) -> packets.ConnAck:
         """Connect and return the broker's answer."""
-        self.send(Connect(self.version, client_id, **more))
+        self.send(packets.Connect(self.version, client_id, **more))
         answer = self.receive()
-        assert isinstance(answer, ConnAck)
+        assert isinstance(answer, packets.ConnAck)
         return answer
 
-    def subscribe(self, *filters: Filter) -> tuple[int, ...]:
+    def subscribe(self, *filters: packets.Filter) -> tuple[int, ...]:
         """Subscribe and return the granted codes."""
-        self.send(Subscribe(1, filters))
+        self.send(packets.Subscribe(1, filters))
         answer = self.receive()
-        assert isinstance(answer, SubAck)
+        assert isinstance(answer, packets.SubAck)
         return answer.codes
 
-    def until_ping(self) -> list[Packet]:
+    def until_ping(self) -> list[packets.Packet]:
         """Return everything that the broker had sent before it answered a ping."""
-        self.send(PingReq())
-        before: list[Packet] = []
-        while not isinstance(packet := self.receive(), PingResp):
+        self.send(packets.PingReq())
+        before: list[packets.Packet] = []
+        while not isinstance(packet := self.receive(), packets.PingResp):
             assert packet is not None, "the broker closed the connection"
             before.append(packet)
         return before
 
-    def until_closed(self) -> list[Packet]:
+    def until_closed(self) -> list[packets.Packet]:
         """Return everything that the broker sends until it closes the connection."""
         return list(iter(self.receive, None))
 

@@ -2,20 +2,8 @@
 
 import pytest
 
+from edge_server.transport.broker import packets
 from edge_server.transport.broker.broker import Broker
-from edge_server.transport.broker.packets import (
-    V5,
-    V311,
-    Connect,
-    Disconnect,
-    Filter,
-    Packet,
-    PingReq,
-    PubAck,
-    Publish,
-    Subscribe,
-    Will,
-)
 from edge_server.transport.broker.properties import Prop, Property, number
 from edge_server.transport.broker.session import Limits, Session
 from edge_server.transport.broker.wire import Code, MqttError
@@ -42,7 +30,7 @@ class FakeLink:
         self.largest_packet = 1 << 28
         self.dropped = 0
         self.has_room = True
-        self.sent: list[Packet] = []
+        self.sent: list[packets.Packet] = []
         self.ended: Code | None = None
 
     def send(self, head: bytes, payload: memoryview | None = None) -> None:
@@ -53,7 +41,7 @@ class FakeLink:
 
     @property
     def messages(self) -> list[bytes]:
-        return [bytes(packet.payload) for packet in self.sent if isinstance(packet, Publish)]
+        return [bytes(packet.payload) for packet in self.sent if isinstance(packet, packets.Publish)]
 
 
 class Scene:
@@ -66,17 +54,17 @@ class Scene:
     def join(self, client_id: str, *filters: str, **more: object) -> FakeLink:
         link = FakeLink(self.broker)
         assert self.broker.admit_link(link)
-        settings: dict[str, object] = {"version": V5, **more}
-        self.broker.on_packet(link, Connect(client_id=client_id, **settings))  # type: ignore[arg-type]
+        settings: dict[str, object] = {"version": packets.V5, **more}
+        self.broker.on_packet(link, packets.Connect(client_id=client_id, **settings))  # type: ignore[arg-type]
         if filters:
             self.broker.on_packet(
-                link, Subscribe(1, tuple(Filter(topic_filter, 1) for topic_filter in filters))
+                link, packets.Subscribe(1, tuple(packets.Filter(topic_filter, 1) for topic_filter in filters))
             )
         return link
 
     def publish(self, topic: str, payload: bytes, qos: int = 1, **more: object) -> None:
         link = self.join("", clean_start=True)
-        self.broker.on_packet(link, Publish(topic, payload, qos, packet_id=qos, **more))  # type: ignore[arg-type]
+        self.broker.on_packet(link, packets.Publish(topic, payload, qos, packet_id=qos, **more))  # type: ignore[arg-type]
         self.broker.on_closed(link)
 
     def pass_time(self, seconds: float) -> None:
@@ -88,8 +76,8 @@ def lasting(seconds: int) -> dict[str, object]:
     return {"clean_start": False, "properties": (Property(Prop.SESSION_EXPIRY, seconds),)}
 
 
-def offline_after(delay_s: int) -> Will:
-    return Will("state", b"offline", qos=1, properties=(Property(Prop.WILL_DELAY, delay_s),))
+def offline_after(delay_s: int) -> packets.Will:
+    return packets.Will("state", b"offline", qos=1, properties=(Property(Prop.WILL_DELAY, delay_s),))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +128,7 @@ def test_the_broker_limits_the_session_expiry() -> None:
 def test_a_disconnect_can_change_the_expiry() -> None:
     scene = Scene()
     link = scene.join("device", "t", **lasting(60))
-    scene.broker.on_packet(link, Disconnect(properties=(Property(Prop.SESSION_EXPIRY, 0),)))
+    scene.broker.on_packet(link, packets.Disconnect(properties=(Property(Prop.SESSION_EXPIRY, 0),)))
     scene.publish("t", b"missed")
     assert scene.join("device", **lasting(60)).messages == []
 
@@ -155,7 +143,7 @@ def test_an_expired_message_is_not_delivered_and_not_retained() -> None:
     scene.pass_time(20)
     link = scene.join("device", **lasting(100))
     assert link.messages == [b"50"]
-    [message] = [packet for packet in link.sent if isinstance(packet, Publish)]
+    [message] = [packet for packet in link.sent if isinstance(packet, packets.Publish)]
     assert number(message.properties, Prop.MESSAGE_EXPIRY, 0) == 30
     assert scene.join("late", "kept/#").messages == [b"50"]
 
@@ -185,10 +173,10 @@ def test_the_window_moves_by_one_for_each_acknowledgment() -> None:
     for letter in (b"a", b"b", b"c", b"d"):
         scene.publish("t", letter)
     assert link.messages == [b"a", b"b"]
-    scene.broker.on_packet(link, PubAck(1))
+    scene.broker.on_packet(link, packets.PubAck(1))
     assert link.messages == [b"a", b"b", b"c"]
     # An acknowledgment of an unknown identifier changes nothing.
-    scene.broker.on_packet(link, PubAck(999))
+    scene.broker.on_packet(link, packets.PubAck(999))
     assert link.messages == [b"a", b"b", b"c"]
 
 
@@ -197,11 +185,11 @@ def test_unacknowledged_messages_are_resent_before_queued_ones() -> None:
     link = scene.join("device", "t", **lasting(60))
     for letter in (b"a", b"b", b"c"):
         scene.publish("t", letter)
-    scene.broker.on_packet(link, PubAck(1))
+    scene.broker.on_packet(link, packets.PubAck(1))
     assert link.messages == [b"a", b"b", b"c"]
     scene.broker.on_closed(link)
     back = scene.join("device", **lasting(60))
-    again = [packet for packet in back.sent if isinstance(packet, Publish)]
+    again = [packet for packet in back.sent if isinstance(packet, packets.Publish)]
     assert [(packet.payload, packet.dup, packet.packet_id) for packet in again] == [
         (b"b", True, 2),
         (b"c", True, 3),
@@ -217,7 +205,7 @@ def test_resent_messages_respect_the_new_window() -> None:
     narrow = (Property(Prop.SESSION_EXPIRY, 60), Property(Prop.RECEIVE_MAXIMUM, 1))
     back = scene.join("device", clean_start=False, properties=narrow)
     assert back.messages == [b"a"]
-    scene.broker.on_packet(back, PubAck(1))
+    scene.broker.on_packet(back, packets.PubAck(1))
     assert back.messages == [b"a", b"b"]
 
 
@@ -248,9 +236,9 @@ def test_a_full_queue_keeps_the_oldest(limits: Limits) -> None:
 def test_a_message_that_cannot_be_retained_is_delivered_and_reported(limits: Limits) -> None:
     scene = Scene(limits)
     link = scene.join("device", "+")
-    scene.broker.on_packet(link, Publish("a", b"1", 1, True, packet_id=1))
-    scene.broker.on_packet(link, Publish("b", b"2", 1, True, packet_id=2))
-    assert [p.code for p in link.sent if isinstance(p, PubAck)] == [Code.SUCCESS, Code.QUOTA_EXCEEDED]
+    scene.broker.on_packet(link, packets.Publish("a", b"1", 1, True, packet_id=1))
+    scene.broker.on_packet(link, packets.Publish("b", b"2", 1, True, packet_id=2))
+    assert [p.code for p in link.sent if isinstance(p, packets.PubAck)] == [Code.SUCCESS, Code.QUOTA_EXCEEDED]
     assert link.messages == [b"1", b"2"]
     assert scene.join("late", "+").messages == [b"1"]
     scene.publish("a", b"", retain=True)
@@ -268,19 +256,19 @@ def test_overlapping_filters_deliver_once() -> None:
 def test_each_subscription_has_its_own_code() -> None:
     scene = Scene(Limits(subscriptions=2))
     filters_sent = (
-        Filter("a", 2),
-        Filter("a/#/b"),
-        Filter("$share/g/a"),
-        Filter("b", 0),
-        Filter("c"),
-        Filter("a", 1),
+        packets.Filter("a", 2),
+        packets.Filter("a/#/b"),
+        packets.Filter("$share/g/a"),
+        packets.Filter("b", 0),
+        packets.Filter("c"),
+        packets.Filter("a", 1),
     )
     for version, expected in (
-        (V5, (1, Code.BAD_FILTER, 0, Code.QUOTA_EXCEEDED, Code.QUOTA_EXCEEDED, 1)),
-        (V311, (1, 0x80, 0x80, 0, 0x80, 1)),
+        (packets.V5, (1, Code.BAD_FILTER, 0, Code.QUOTA_EXCEEDED, Code.QUOTA_EXCEEDED, 1)),
+        (packets.V311, (1, 0x80, 0x80, 0, 0x80, 1)),
     ):
         link = scene.join(f"device-{version}", version=version)
-        scene.broker.on_packet(link, Subscribe(1, filters_sent))
+        scene.broker.on_packet(link, packets.Subscribe(1, filters_sent))
         assert getattr(link.sent[-1], "codes", None) == expected
 
 
@@ -307,13 +295,16 @@ def test_a_shared_subscription_receives_no_retained_messages() -> None:
 @pytest.mark.parametrize(
     ("connect", "code"),
     [
-        (Connect(V311, "", clean_start=False), Code.BAD_CLIENT_ID),
-        (Connect(V5, "a", will=Will("w", b"", qos=2)), Code.QOS_NOT_SUPPORTED),
-        (Connect(V5, "a", properties=(Property(Prop.AUTHENTICATION_METHOD, "x"),)), Code.BAD_AUTHENTICATION),
-        (PingReq(), Code.PROTOCOL_ERROR),
+        (packets.Connect(packets.V311, "", clean_start=False), Code.BAD_CLIENT_ID),
+        (packets.Connect(packets.V5, "a", will=packets.Will("w", b"", qos=2)), Code.QOS_NOT_SUPPORTED),
+        (
+            packets.Connect(packets.V5, "a", properties=(Property(Prop.AUTHENTICATION_METHOD, "x"),)),
+            Code.BAD_AUTHENTICATION,
+        ),
+        (packets.PingReq(), Code.PROTOCOL_ERROR),
     ],
 )
-def test_an_unsupported_first_packet_is_refused(connect: Packet, code: Code) -> None:
+def test_an_unsupported_first_packet_is_refused(connect: packets.Packet, code: Code) -> None:
     scene = Scene()
     link = FakeLink(scene.broker)
     with pytest.raises(MqttError) as refused:
@@ -324,13 +315,13 @@ def test_an_unsupported_first_packet_is_refused(connect: Packet, code: Code) -> 
 @pytest.mark.parametrize(
     "packet",
     [
-        Connect(V5, "device"),
-        Subscribe(1, (Filter("a"),), (Property(Prop.SUBSCRIPTION_ID, 1),)),
-        Publish("a", b"", properties=(Property(Prop.SUBSCRIPTION_ID, 1),)),
-        Disconnect(properties=(Property(Prop.SESSION_EXPIRY, 5),)),
+        packets.Connect(packets.V5, "device"),
+        packets.Subscribe(1, (packets.Filter("a"),), (Property(Prop.SUBSCRIPTION_ID, 1),)),
+        packets.Publish("a", b"", properties=(Property(Prop.SUBSCRIPTION_ID, 1),)),
+        packets.Disconnect(properties=(Property(Prop.SESSION_EXPIRY, 5),)),
     ],
 )
-def test_a_packet_that_a_client_may_not_send_is_refused(packet: Packet) -> None:
+def test_a_packet_that_a_client_may_not_send_is_refused(packet: packets.Packet) -> None:
     scene = Scene()
     link = scene.join("device")
     with pytest.raises(MqttError):

@@ -8,16 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from edge_server.config.object_store import identifier, name_of
+from edge_server.observability.integrations.home_assistant import states
 from edge_server.observability.integrations.home_assistant.model_versions import ModelVersions
-from edge_server.observability.integrations.home_assistant.states import (
-    OFFLINE,
-    ONLINE,
-    CurrentState,
-    DeviceMessages,
-    Installation,
-    clear_devices,
-    device_config,
-)
 from edge_server.observability.integrations.home_assistant.topics import HomeAssistantTopics
 from schemas.values import CapabilityProfile
 from tests.edge_server.observability.integrations.home_assistant.moments import (
@@ -32,12 +24,12 @@ from tests.edge_server.observability.integrations.home_assistant.published impor
 
 GOLDEN = Path(__file__).with_name("golden")
 UNDER_WAY = {
-    "pi-4.kitchen": Installation("pi-4.kitchen", 40, "v2: pi-4.kitchen compares it with what it runs.")
+    "pi-4.kitchen": states.Installation("pi-4.kitchen", 40, "v2: pi-4.kitchen compares it with what it runs.")
 }
 
 
 def messages(*devices, **more):
-    return DeviceMessages(PLACES).wanted_messages(moment(*devices, **more), gone=frozenset(), away=())
+    return states.DeviceMessages(PLACES).wanted_messages(moment(*devices, **more), gone=frozenset(), away=())
 
 
 @pytest.mark.parametrize(
@@ -58,7 +50,7 @@ def test_messages_equal_the_recorded_ones(file, topic, more) -> None:
 
 @pytest.mark.parametrize("view", [KITCHEN, GARAGE], ids=lambda view: view.device)
 def test_home_assistant_accepts_the_discovery_messages(view) -> None:
-    found = discovery(PLACES.config(view.device), device_config(PLACES, view))
+    found = discovery(PLACES.config(view.device), states.device_config(PLACES, view))
     assert found.device.name == view.device
     assert [entry.topic for entry in found.availability] == [
         "fed/v1/home/home/status",
@@ -73,7 +65,7 @@ def test_home_assistant_accepts_the_discovery_messages(view) -> None:
 
 
 def test_every_sensor_has_its_key_in_the_state() -> None:
-    found = discovery(PLACES.config("pi-4.kitchen"), device_config(PLACES, KITCHEN))
+    found = discovery(PLACES.config("pi-4.kitchen"), states.device_config(PLACES, KITCHEN))
     state = json.loads(messages(KITCHEN)[PLACES.of("pi-4.kitchen", "state")])
     sensors = [component for component in found.components.values() if component.platform == "sensor"]
     keys = [sensor.value_template.removeprefix("{{ value_json.").removesuffix(" }}") for sensor in sensors]
@@ -83,13 +75,13 @@ def test_every_sensor_has_its_key_in_the_state() -> None:
 
 
 def test_a_value_that_a_board_does_not_report_has_no_sensor() -> None:
-    found = discovery(PLACES.config("pi_garage"), device_config(PLACES, GARAGE))
+    found = discovery(PLACES.config("pi_garage"), states.device_config(PLACES, GARAGE))
     assert set(found.components) == {"state", "round", "accuracy", "celsius", "model"}
 
 
 def test_no_two_devices_share_a_topic_or_an_identifier() -> None:
     names = ["a.b", "a_b", "a_db", "a__b", "a-b", "a._b", "a_.b"]
-    found = [discovery(PLACES.config(name), device_config(PLACES, named(name))) for name in names]
+    found = [discovery(PLACES.config(name), states.device_config(PLACES, named(name))) for name in names]
     assert len({PLACES.config(name) for name in names}) == len(names)
     assert len({entity.unique_id for config in found for entity in config.components.values()}) == 7 * len(
         names
@@ -111,7 +103,7 @@ def test_text_from_a_device_never_becomes_a_template() -> None:
 
 
 def test_the_schema_here_refuses_messages_that_home_assistant_drops_or_refuses() -> None:
-    good = json.loads(device_config(PLACES, KITCHEN))
+    good = json.loads(states.device_config(PLACES, KITCHEN))
     topic = PLACES.config(KITCHEN.device)
     wrong = {
         "unknown key": {**good, "cmps": {"state": {**good["cmps"]["state"], "precision": 1}}},
@@ -129,18 +121,18 @@ def test_the_schema_here_refuses_messages_that_home_assistant_drops_or_refuses()
 
 def test_availability_follows_the_state_of_a_device() -> None:
     found = messages(KITCHEN, GARAGE)
-    assert found[PLACES.of("pi-4.kitchen", "availability")] == ONLINE
-    assert found[PLACES.of("pi_garage", "availability")] == OFFLINE
+    assert found[PLACES.of("pi-4.kitchen", "availability")] == states.ONLINE
+    assert found[PLACES.of("pi_garage", "availability")] == states.OFFLINE
 
 
 def test_removed_devices_are_cleared_and_no_longer_published() -> None:
-    found = DeviceMessages(PLACES).wanted_messages(
+    found = states.DeviceMessages(PLACES).wanted_messages(
         moment(KITCHEN, GARAGE), gone=frozenset({"pi_garage"}), away=("pi-5",)
     )
     assert not [topic for topic in found if "garage" in topic]
-    assert found[PLACES.of("pi-5", "availability")] == OFFLINE
-    assert set(clear_devices(PLACES, ["pi_garage"]).values()) == {b""}
-    assert len(clear_devices(PLACES, ["pi_garage"])) == 4
+    assert found[PLACES.of("pi-5", "availability")] == states.OFFLINE
+    assert set(states.clear_devices(PLACES, ["pi_garage"]).values()) == {b""}
+    assert len(states.clear_devices(PLACES, ["pi_garage"])) == 4
 
 
 def test_the_update_contains_the_installed_and_latest_versions_and_the_progress() -> None:
@@ -178,19 +170,19 @@ def test_foreign_topics_are_ignored() -> None:
 
 def test_messages_are_reused_until_one_of_their_inputs_changes() -> None:
     """After a change of any single input, the messages equal those of a new mapper."""
-    mapped, before = DeviceMessages(PLACES), moment(KITCHEN, GARAGE)
+    mapped, before = states.DeviceMessages(PLACES), moment(KITCHEN, GARAGE)
     mapped.wanted_messages(before, gone=frozenset(), away=())
     others = [
         before,
         moment(replace(KITCHEN, state="idle"), GARAGE),
         moment(replace(KITCHEN, board=None), GARAGE),
-        CurrentState(snapshot(KITCHEN, GARAGE, round_number=6), before.versions),
+        states.CurrentState(snapshot(KITCHEN, GARAGE, round_number=6), before.versions),
         moment(KITCHEN, GARAGE, versions=ModelVersions("v3", {"pi-4.kitchen": "v1"})),
         moment(KITCHEN, GARAGE, versions=ModelVersions("v2", {"pi-4.kitchen": "v2"})),
         moment(KITCHEN, GARAGE, installations=UNDER_WAY),
     ]
     seen = [mapped.wanted_messages(other, gone=frozenset(), away=()) for other in others]
     assert seen == [
-        DeviceMessages(PLACES).wanted_messages(other, gone=frozenset(), away=()) for other in others
+        states.DeviceMessages(PLACES).wanted_messages(other, gone=frozenset(), away=()) for other in others
     ]
     assert all(found != seen[0] for found in seen[1:])
