@@ -26,7 +26,7 @@ class Client(ClientProxy):
 
 
 def averaged(clients: int, **settings: bool) -> list[list[float]]:
-    """What FedAvg makes of `clients` equal answers of 30 examples each."""
+    """What FedAvg makes of some equal answers of 30 examples each."""
     answer = FitRes(Status(Code.OK, ""), ndarrays_to_parameters(SENT), 30, {})
     results = [(Client(str(number)), answer) for number in range(clients)]
     parameters, _ = FedAvg(fit_metrics_aggregation_fn=lambda _: {}, **settings).aggregate_fit(1, results, [])

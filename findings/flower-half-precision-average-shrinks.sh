@@ -28,7 +28,7 @@ class Client(ClientProxy):
 
 
 def averaged(clients: int, kind: str, inplace: bool = True) -> float:
-    """The weight that FedAvg makes of `clients` models of one weight, which is 1, with 100 examples each."""
+    """The weight that FedAvg makes of some models of one weight, which is 1, with 100 examples each."""
     answer = FitRes(Status(Code.OK, ""), ndarrays_to_parameters([np.ones(1, kind)]), 100, {})
     strategy = FedAvg(inplace=inplace, fit_metrics_aggregation_fn=lambda _: {})
     parameters, _ = strategy.aggregate_fit(1, [(Client(str(number)), answer) for number in range(clients)], [])

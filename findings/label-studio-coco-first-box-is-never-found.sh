@@ -24,7 +24,8 @@ LABELS = """<View><Image name="image" value="$image"/><RectangleLabels name="lab
 
 def export(boxes: int) -> dict:
     """The COCO file that Label Studio's converter writes of one picture with some cars side by side."""
-    region = {"type": "rectanglelabels", "from_name": "label", "to_name": "image", "original_width": 100, "original_height": 100}
+    size = {"original_width": 100, "original_height": 100}
+    region = {"type": "rectanglelabels", "from_name": "label", "to_name": "image", **size}
     place = {"y": 10, "width": 15, "height": 15, "rotation": 0, "rectanglelabels": ["car"]}
     result = [region | {"id": f"r{n}", "value": place | {"x": 20 * n}} for n in range(boxes)]
     task = {"id": 1, "data": {"image": "a.png"}, "annotations": [{"id": 1, "completed_by": 1, "result": result}]}

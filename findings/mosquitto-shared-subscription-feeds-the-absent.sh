@@ -22,7 +22,7 @@ PORT, SENT, KEPT_S = 21093, 10, 2
 
 
 class Member:
-    """A member of a group whose session is kept for `KEPT_S` seconds, and what it received."""
+    """A member of a group whose session is kept for KEPT_S seconds, and what it received."""
 
     def __init__(self, name: str, group: str) -> None:
         self.messages: list[str] = []

@@ -2,7 +2,7 @@
 # Guess: two libraries of Sparkplug B read each other's whole numbers, since the specification has a table of their types.
 # What happens: the field for them is unsigned, and it is used in two ways. pysparkplug's Int8 of -1 is 255 to
 # sparkplug-payload (Eclipse Tahu's, for Node.js); its UInt32 has no value there at all, as it is looked for in the field of 64
-# bits. The other way round, pysparkplug refuses a message with an Int8 of -1, of which Tahu sends 32 bits, with all its metrics.
+# bits. The other way round, pysparkplug refuses a message with an Int8 of -1, of which Tahu sends 32 bits, whole.
 # Only Int32, Int64 and UInt64 survive both ways; each library alone reads what it wrote.
 set -euo pipefail
 command -v npm > /dev/null || apt-get install -y -q npm
@@ -40,12 +40,12 @@ const numbers = JSON.parse(fs.readFileSync('numbers.json'));
 if (process.argv[2] === 'write') {
   for (const [type, value] of numbers) {
     const payload = {timestamp: 1, seq: 0, metrics: [{name: type, type, value, timestamp: 1}]};
-    fs.writeFileSync(`${type}.node`, Buffer.from(sparkplug.encodePayload(payload)));
+    fs.writeFileSync(type + '.node', Buffer.from(sparkplug.encodePayload(payload)));
   }
 } else {
   const read = {};
   for (const [type] of numbers) {
-    const value = sparkplug.decodePayload(fs.readFileSync(`${type}.${process.argv[2]}`)).metrics[0].value;
+    const value = sparkplug.decodePayload(fs.readFileSync([type, process.argv[2]].join('.'))).metrics[0].value;
     read[type] = value === null || value === undefined ? null : Number(value);
   }
   console.log(JSON.stringify(read));

@@ -33,7 +33,8 @@ def widths(ratio: float) -> tuple[int, int]:
 print("torch", torch.__version__, "torch-pruning", version("torch-pruning"))
 seen = {ratio: widths(ratio) for ratio in (0.3, 0.5, 0.7, 0.9)}
 for ratio, left in seen.items():
-    print(f"pruning_ratio {ratio}: 32 and 48 channels become {left}; without rounding {32 * (1 - ratio):.1f}, {48 * (1 - ratio):.1f}")
+    exact = [round(width * (1 - ratio), 1) for width in (32, 48)]
+    print(f"pruning_ratio {ratio}: 32 and 48 channels become {left}; without rounding {exact}")
 assert seen == {0.3: (16, 32), 0.5: (16, 24), 0.7: (8, 8), 0.9: (32, 48)}
 PYTHON
 venv/bin/python try.py
