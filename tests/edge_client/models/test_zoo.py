@@ -13,6 +13,7 @@ from edge_client.models.registry import InputRecord, entry, is_ours
 from edge_client.models.zoo import input_record, with_colours
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec
+from tests.slow import slow
 
 SMALL = ("torchvision:shufflenet_v2_x0_5", "timm:lcnet_035")
 
@@ -42,7 +43,7 @@ def test_weights_are_drawn_by_the_seed(name):
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        ("torchvision:vit_b_32", (3, 64, 64)),
+        slow("torchvision:vit_b_32", (3, 64, 64)),
         ("timm:tiny_vit_5m_224", (1, 64, 64)),
         ("torchvision:googlenet", (3, 64, 64)),
     ],

@@ -211,6 +211,7 @@ def test_virtual_time_does_not_advance_without_a_clock(tmp_path: Path) -> None:
     assert [record["virtual_time_s"] for record in history(tmp_path / "run")] == [0.0, 0.0]
 
 
+@mark_slow
 def test_buffered_rounds_are_the_same_with_any_number_of_workers(tmp_path: Path) -> None:
     words = ("clients.mode=buffered", "buffer-size=2", "num-clients=6", "rounds=4", "local-epochs=2")
     run(tmp_path / "1", "fedavg", *words)

@@ -26,6 +26,7 @@ from tests.edge_client.data.pictures.box_samples import (
     write_export,
     write_pictures,
 )
+from tests.slow import mark_slow
 
 BCCD = Path(__file__).parents[5] / "shared" / "data" / "bccd"
 KINDS = list(READERS)
@@ -245,6 +246,7 @@ def test_a_folder_with_several_files_of_coco_is_refused(tmp_path: Path) -> None:
         load_source(f"coco:{tmp_path}")
 
 
+@mark_slow
 @pytest.mark.skipif(not BCCD.is_dir(), reason=f"no data set at {BCCD}")
 def test_blood_cells_have_two_boxes_that_are_none(caplog: pytest.LogCaptureFixture) -> None:
     say_once.cache_clear()
