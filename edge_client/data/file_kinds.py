@@ -55,6 +55,7 @@ BY_ENDING: Mapping[str, FileKind] = {
     ".xlsx": FileKind("an Excel workbook", remedy="save its sheet as CSV"),
     ".ods": FileKind("a workbook", remedy="save its sheet as CSV"),
     ".orc": FileKind("an ORC file", remedy=f"write it as Parquet, or {FUNCTION}"),
+    ".yaml": FileKind("a description of pictures", remedy="name its folder, yolo:FOLDER"),
     ".tfrecord": FileKind("a file of TensorFlow", remedy=FUNCTION),
     ".tfrecords": FileKind("a file of TensorFlow", remedy=FUNCTION),
 }

@@ -258,12 +258,11 @@ def read_coco(path: Path, split: str) -> Annotations:
     """
     if path.is_dir():
         parts = parts_of(path, split)
-        file, *others = files_below(parts.chosen, {".json"}).paths or [parts.chosen / "annotations.json"]
-        if others:
-            raise ConfigError(
-                f"it has {len(others) + 1} JSON files", place=parts.chosen, remedy="name one: coco:FILE.json"
-            )
-        return replace(read_coco(file, split), official=parts.official)
+        documents = files_below(parts.chosen, {".json"}).paths
+        if len(documents) != 1:
+            count = format_count(len(documents), "JSON file")
+            raise ConfigError(f"it has {count}", place=parts.chosen, remedy="name one: coco:FILE.json")
+        return replace(read_coco(documents[0], split), official=parts.official)
     try:
         known: Any = json.loads(_text(path))
         names = {each["id"]: str(each["name"]) for each in known["categories"]}

@@ -239,11 +239,20 @@ def test_parts_that_tools_name_are_official_ones(tool: str, tmp_path: Path) -> N
     assert [int((part.labels[:, :, 0] >= 0).sum()) for part in (train, test)] == [1, 2]
 
 
-def test_a_folder_with_several_files_of_coco_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_no_or_several_files_of_coco_is_refused(tmp_path: Path) -> None:
     write_pictures("coco", tmp_path)
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"it has 2 JSON files: name one: coco:FILE.json"):
-        load_source(f"coco:{tmp_path}")
+    for folder, count in ((tmp_path, 2), (tmp_path / "images", 0)):
+        with pytest.raises(ConfigError, match=rf"it has {count} JSON files: name one: coco:FILE.json"):
+            load_source(f"coco:{folder}")
+
+
+def test_a_description_in_place_of_its_folder_is_refused(tmp_path: Path) -> None:
+    write_pictures("yolo", tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"data.yaml is a description of pictures.*: name its folder, yolo:"
+    ):
+        load_source(f"yolo:{tmp_path / 'data.yaml'}")
 
 
 @mark_slow
