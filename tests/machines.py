@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from edge_client.agent.eligibility import machine as eligibility
 from edge_client.agent.offers import machine as offers
-from edge_client.agent.offers.trial import Withdrawn, Worked
+from edge_client.agent.offers.trial import RolledBack, Withdrawn, Work, Worked
 from edge_client.agent.remote import machine as remote
 from edge_client.agent.session import machine as session
 from edge_client.agent.session.events import (
@@ -170,7 +170,7 @@ def _model() -> None:
     while device.stage is Stage.SWITCHED:
         device.look()
     device.do(Withdrawn(models.WITHDRAWAL))
-    device.do(models.RolledBack())
+    device.do(RolledBack())
     refused = models.Device()
     refused.fetch()
     refused.do(Worked(models.COMPARE, models.WORSE))
@@ -184,7 +184,7 @@ def _release() -> None:
     device.do(Connected())
     device.wait(61.0)
     device.do(Withdrawn(releases.WITHDRAWAL))
-    device.do(releases.RolledBack(restarts=True))
+    device.do(RolledBack(restarts=True))
     device.restart(runs_it=False)
 
 
@@ -369,7 +369,7 @@ MACHINES = {
         foreign=(
             *CHUNKS,
             BlobChecked(NOBODY, True),
-            Worked(models.Work(MODEL, Stage.COMPARED), models.WORSE),
+            Worked(Work(MODEL, Stage.COMPARED), models.WORSE),
             Withdrawn(models.WITHDRAWAL.model_copy(update={"rollout": "r-9"})),
         ),
         kept=lambda state: [state.trial] if state.trial else [],
@@ -381,7 +381,7 @@ MACHINES = {
         foreign=(
             *CHUNKS,
             BlobChecked(NOBODY, True),
-            Worked(releases.Work(RELEASE, "installed")),
+            Worked(Work(RELEASE, "installed")),
             Withdrawn(releases.WITHDRAWAL.model_copy(update={"rollout": "r-9"})),
         ),
         kept=lambda state: [state.trial] if state.trial else [],
