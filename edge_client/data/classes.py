@@ -95,8 +95,7 @@ def _in_order(data: "LabelledData", names: Names) -> "LabelledData":
     if missing or data.labels.shape[1] != len(names):
         raise ConfigError(
             f"examples with {data.labels.shape[1]} numbers each, {list_names(data.class_names)}: the "
-            "federation "
-            f"learns {list_names(names)}"
+            f"federation learns {list_names(names)}"
         )
     order = [own.index(name) for name in names]
     about, update = data.preprocessing, dict[str, tuple[float, ...]]()
@@ -134,8 +133,7 @@ def misfit_of_numbers(own: Sequence[str], names: Sequence[str]) -> str:
         return ""
     return (
         f"the model gives {list_names(names)}, and this data has {list_names(own)}: state label=, horizon= "
-        "and change= "
-        "of the source as in training"
+        "and change= of the source as in training"
     )
 
 

@@ -5,10 +5,9 @@ from pathlib import Path
 from deploy.docs.generator.commands import command_page
 from deploy.docs.generator.components import components_page, recipes_page
 from deploy.docs.generator.metrics import metrics_page
-from deploy.docs.generator.protocol import protocol_page
 from deploy.docs.generator.python_page import python_page
 from deploy.docs.generator.service_page import service_page
-from deploy.docs.generator.settings import client_pages, federation_pages
+from deploy.docs.generator.settings import client_pages, federation_pages, protocol_page
 from edge_client.cli.main import EDGE_CLIENT
 from edge_server.cli.main import EDGE_SERVER
 

@@ -1,4 +1,4 @@
-"""The keys of `federation.toml` and `client.toml`: a page per section, and JSON Schemas for editors."""
+"""The keys of `federation.toml` and `client.toml`, a page per section; JSON Schemas for editors; messages."""
 
 import ast
 import inspect
@@ -12,8 +12,11 @@ from pydantic import BaseModel
 
 from deploy.docs.generator.markdown import code, page, table
 from edge_client.cli.config_file import SECTIONS, ClientFile
+from edge_server.config.concepts import summary_of
 from edge_server.config.config import Config
 from schemas.base import kebab
+from schemas.errors import Reason
+from schemas.messages import MESSAGES
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 
@@ -41,11 +44,10 @@ def federation_pages() -> dict[str, str]:
 def client_pages() -> dict[str, str]:
     """The pages of `client.toml`, and its schema."""
     intro = (
-        "The file states options of `edge-client run` ([edge-client](../edge-client.md#edge-client-run)); "
-        "an option on the command line replaces the file's key. Paths are relative to the file's folder. "
-        "The keys of `[eligibility]` and `[veto]` are on pages of their own ([eligibility](eligibility.md), "
-        "[veto](veto.md)). "
-        "Editors take [the schema](client.schema.json)."
+        "The file states options of `edge-client run` ([edge-client](../edge-client.md#edge-client-run)); an "
+        "option on the command line replaces the file's key. Paths are relative to the file's folder. The "
+        "keys of `[eligibility]` and `[veto]` are on pages of their own ([eligibility](eligibility.md), "
+        "[veto](veto.md)). Editors take [the schema](client.schema.json)."
     )
     return {
         "index.md": page(
@@ -206,3 +208,22 @@ def _models(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
         if inner is not None:
             found |= {inner.__name__: inner, **_models(inner)}
     return found
+
+
+def protocol_page() -> str:
+    """Every message, and the reasons of refusals."""
+    intro = (
+        "Messages are JSON objects with a `kind`; tensors travel as binary chunks. "
+        "`edge-server schemas --out FOLDER` writes JSON Schemas of all of them. "
+        "[schemas](../../../schemas/README.md) describes the exchange and the frame of a chunk."
+    )
+    sections = [
+        f"## {kind}\n\n{summary_of(model)}\n\n"
+        + table(
+            ("field", "value"),
+            [(code(name), type_text(field)) for name, field in properties_of(model).items()],
+        )
+        for kind, model in sorted(MESSAGES.items())
+    ]
+    reasons = "## Reasons of refusals\n\n" + ", ".join(code(str(reason)) for reason in Reason)
+    return page("Protocol", intro, *sections, reasons)

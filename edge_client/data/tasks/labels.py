@@ -41,8 +41,7 @@ def _classes(data: LabelledData) -> LabelledData:
             f"the labels are {format_count(data.labels.shape[1], 'number')} per example, and "
             "classification takes one class",
             remedy='set [model] task = "regression" or "multi-label", or make classes of them '
-            "(numpy.argmax(labels, axis=1) of one-hot rows, numpy.digitize of measured "
-            "numbers)",
+            "(numpy.argmax(labels, axis=1) of one-hot rows, numpy.digitize of measured numbers)",
         )
     return data
 

@@ -12,18 +12,12 @@ from hypothesis.extra import numpy as npst
 from safetensors.numpy import save
 
 from schemas.errors import InvariantError, PeerError
+from schemas.tensors import files
 from schemas.tensors.arrays import ComputedArrays, Prefixed, blocks, kind_of, rows_of
-from schemas.tensors.files import (
-    DTYPES,
-    MAX_SHARED_HEADER_BYTES,
-    TensorFile,
-    digest_of_tensors,
-    write_tensors,
-)
 
 ARRAYS = st.dictionaries(
     st.text('ab/é"\\ ', min_size=1, max_size=6),
-    st.sampled_from(list(DTYPES.values())).flatmap(
+    st.sampled_from(list(files.DTYPES.values())).flatmap(
         lambda dtype: npst.arrays(dtype, npst.array_shapes(min_dims=0, min_side=0, max_side=4))
     ),
     max_size=5,
@@ -33,9 +27,9 @@ ARRAYS = st.dictionaries(
 @given(ARRAYS)
 def test_a_file_is_identical_to_the_librarys(arrays: dict[str, np.ndarray]) -> None:
     file = io.BytesIO()
-    digest = write_tensors(file, arrays)
+    digest = files.write_tensors(file, arrays)
     assert file.getvalue() == save(arrays)
-    assert digest == hashlib.sha256(save(arrays)).hexdigest() == digest_of_tensors(arrays)
+    assert digest == hashlib.sha256(save(arrays)).hexdigest() == files.digest_of_tensors(arrays)
 
 
 def test_lazy_arrays_are_written_like_real_ones_and_computed_in_pieces() -> None:
@@ -47,7 +41,7 @@ def test_lazy_arrays_are_written_like_real_ones_and_computed_in_pieces() -> None
         return whole[start:stop]
 
     lazy = ComputedArrays({"w": (whole.dtype, whole.shape)}, make)
-    assert digest_of_tensors(lazy) == digest_of_tensors({"w": whole})
+    assert files.digest_of_tensors(lazy) == files.digest_of_tensors({"w": whole})
     assert requested == [(0, 262), (262, 524), (524, 600)]  # 262,144 numbers are 262 rows of a thousand
     assert np.array_equal(lazy["w"], whole)
 
@@ -55,7 +49,7 @@ def test_lazy_arrays_are_written_like_real_ones_and_computed_in_pieces() -> None
 def test_rows_of_a_file_equal_the_rows_of_the_array(tmp_path: Path) -> None:
     arrays = {"g/w": np.arange(24, dtype=np.float32).reshape(4, 3, 2), "g/s": np.array(7, np.int64)}
     (tmp_path / "a").write_bytes(save(arrays))
-    file = TensorFile(tmp_path / "a")
+    file = files.TensorFile(tmp_path / "a")
     assert sorted(file) == ["g/s", "g/w"]
     assert np.array_equal(file.rows("g/w", 1, 3), arrays["g/w"][1:3])
     assert kind_of(file, "g/w") == (np.float32, (4, 3, 2)) == kind_of(arrays, "g/w")
@@ -76,12 +70,12 @@ def test_pieces_cover_an_array_once() -> None:
 def test_a_truncated_file_raises_a_peer_error(tmp_path: Path, cut: int) -> None:
     (tmp_path / "a").write_bytes(save({"w": np.ones(9, np.float32)})[:cut])
     with pytest.raises(PeerError, match="not a safetensors blob"):
-        TensorFile(tmp_path / "a")
+        files.TensorFile(tmp_path / "a")
 
 
 def test_a_file_truncated_after_opening_raises_a_peer_error(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(data := save({"w": np.ones(9, np.float32)}))
-    file = TensorFile(tmp_path / "a")
+    file = files.TensorFile(tmp_path / "a")
     (tmp_path / "a").write_bytes(data[:-4])
     with pytest.raises(PeerError, match="cut off"):
         _ = file["w"]
@@ -90,25 +84,25 @@ def test_a_file_truncated_after_opening_raises_a_peer_error(tmp_path: Path) -> N
 def test_files_with_the_same_header_share_its_parsed_contents(tmp_path: Path) -> None:
     for name, value in (("a", 1), ("b", 2)):
         (tmp_path / name).write_bytes(save({"w": np.full(9, value, np.float32)}))
-    assert TensorFile(tmp_path / "a").kind("w") is TensorFile(tmp_path / "b").kind("w")
+    assert files.TensorFile(tmp_path / "a").kind("w") is files.TensorFile(tmp_path / "b").kind("w")
 
 
 def test_a_header_too_large_for_a_model_is_not_cached(tmp_path: Path) -> None:
     # Each tensor occupies more than 50 bytes of the header.
-    many = {f"{number}": np.ones(0, np.float32) for number in range(MAX_SHARED_HEADER_BYTES // 50)}
+    many = {f"{number}": np.ones(0, np.float32) for number in range(files.MAX_SHARED_HEADER_BYTES // 50)}
     (tmp_path / "a").write_bytes(save(many))
-    assert TensorFile(tmp_path / "a").kind("7") is not TensorFile(tmp_path / "a").kind("7")
+    assert files.TensorFile(tmp_path / "a").kind("7") is not files.TensorFile(tmp_path / "a").kind("7")
 
 
 def test_an_unsupported_dtype_is_refused() -> None:
     with pytest.raises(InvariantError, match="complex64"):
-        digest_of_tensors({"w": np.ones(2, np.complex64)})
+        files.digest_of_tensors({"w": np.ones(2, np.complex64)})
 
 
 def test_data_in_memory_is_read_instead_of_the_file(tmp_path: Path) -> None:
     path, arrays = tmp_path / "file", {"a": np.arange(12, dtype=np.int8).reshape(4, 3), "b": np.float32(2)}
     path.write_bytes(save({name: np.asarray(array) for name, array in arrays.items()}))
-    in_memory = TensorFile(path, memoryview(path.read_bytes()))
+    in_memory = files.TensorFile(path, memoryview(path.read_bytes()))
     path.write_bytes(b"")
     assert (in_memory.rows("a", 1, 3) == arrays["a"][1:3]).all()
     assert in_memory["b"] == 2
@@ -121,14 +115,14 @@ def test_data_too_short_for_its_header_raises_a_peer_error(tmp_path: Path, data:
     path.write_bytes(data)
     for in_memory in (None, memoryview(data)):
         with pytest.raises(PeerError):
-            TensorFile(path, in_memory)
+            files.TensorFile(path, in_memory)
 
 
 def test_a_cached_header_is_refused_for_a_file_of_another_size(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(save({"a": np.arange(12)}))
-    TensorFile(path)
+    files.TensorFile(path)
     with path.open("ab") as file:
         file.write(b"more")
     with pytest.raises(PeerError):
-        TensorFile(path)
+        files.TensorFile(path)

@@ -11,23 +11,17 @@ from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.mosquitto import SERVICE_IDENTITIES
 from edge_server.security.identity.settings import service_broker_address
 from schemas.topics import Channel, DeviceTopic
+from tests.edge_server.security.identity import conftest
 from tests.edge_server.security.identity.clients import Client
-from tests.edge_server.security.identity.conftest import (
-    FEDERATION,
-    Mosquitto,
-    address_of,
-    identity,
-    server_files,
-)
 
-TOPICS = HomeAssistantTopics(FEDERATION)
+TOPICS = HomeAssistantTopics(conftest.FEDERATION)
 BUTTON, STATE, CONFIG = TOPICS.of("a", "install"), TOPICS.of("a", "state"), TOPICS.config("a")
-NCMD, NBIRTH = f"spBv1.0/Plant/NCMD/{FEDERATION}", f"spBv1.0/Plant/NBIRTH/{FEDERATION}"
+NCMD, NBIRTH = f"spBv1.0/Plant/NCMD/{conftest.FEDERATION}", f"spBv1.0/Plant/NBIRTH/{conftest.FEDERATION}"
 
 
 @pytest.fixture
 def connect(
-    authority: Authority, mosquitto: Mosquitto, tmp_path_factory: pytest.TempPathFactory
+    authority: Authority, mosquitto: conftest.Mosquitto, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], Client]]:
     """Connect a service of the server or device `a`; the clients are closed after the test."""
     clients: list[Client] = []
@@ -45,8 +39,8 @@ def broker_address(authority: Authority, name: str, factory: pytest.TempPathFact
     if name in SERVICE_IDENTITIES:
         folder = authority.folder / name
         files = TlsFiles(folder / "ca.pem", folder / f"{name}.pem", folder / f"{name}.key")
-        return address_of(authority, files)
-    return address_of(authority, identity(authority, name, factory.mktemp(name) / name))
+        return conftest.address_of(authority, files)
+    return conftest.address_of(authority, conftest.identity(authority, name, factory.mktemp(name) / name))
 
 
 def test_home_assistants_edge_receives_a_press_of_the_button(connect) -> None:
@@ -69,19 +63,19 @@ def test_other_clients_cannot_press_the_button(connect, name) -> None:
 def test_home_assistant_receives_only_its_own_topics(connect) -> None:
     edge, home, device = connect("home"), connect("home-assistant"), connect("a")
     home.subscribe("#")
-    birth = str(DeviceTopic(FEDERATION, "a", Channel.BIRTH))
+    birth = str(DeviceTopic(conftest.FEDERATION, "a", Channel.BIRTH))
     device.publish(birth)
     for topic in (STATE, CONFIG):
         edge.publish(topic, b"state")
     assert [home.hear() for _ in range(2)] == [(STATE, b"state"), (CONFIG, b"state")]
-    for topic in (STATE, CONFIG, birth, str(DeviceTopic(FEDERATION, "a", Channel.DOWN))):
+    for topic in (STATE, CONFIG, birth, str(DeviceTopic(conftest.FEDERATION, "a", Channel.DOWN))):
         assert home.publish(topic).getName() == "Not authorized"
 
 
 def test_home_assistants_edge_cannot_publish_to_device_topics(connect) -> None:
     edge = connect("home")
     for channel in Channel:
-        assert edge.publish(str(DeviceTopic(FEDERATION, "a", channel))).getName() == "Not authorized"
+        assert edge.publish(str(DeviceTopic(conftest.FEDERATION, "a", channel))).getName() == "Not authorized"
     assert edge.publish("homeassistant/device/others/a/config").getName() == "Not authorized"
 
 
@@ -99,14 +93,14 @@ def test_the_edge_node_and_a_scada_host_receive_each_others_messages(connect) ->
 
 
 def test_each_service_finds_its_certificate_next_to_the_servers(authority, connect) -> None:
-    address = address_of(authority, server_files(authority))
+    address = conftest.address_of(authority, conftest.server_files(authority))
     for name in ("home", "rollout", "sparkplug"):
         client = Client(service_broker_address(address, name, None, section="home-assistant"))
         client.close()
 
 
 def test_the_retained_birth_of_a_revoked_device_is_cleared(authority, mosquitto, connect) -> None:
-    birth = str(DeviceTopic(FEDERATION, "gone", Channel.BIRTH))
+    birth = str(DeviceTopic(conftest.FEDERATION, "gone", Channel.BIRTH))
     connect("gone").publish(birth, b"born", retain=True)
     edge = connect("home")
     edge.subscribe(birth)
