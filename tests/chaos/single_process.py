@@ -26,6 +26,7 @@ from edge_server.rounds import events
 from edge_server.rounds import machine as rounds
 from edge_server.rounds.machine import Federation
 from edge_server.storage.records import Summary
+from schemas.base import fields_of
 from schemas.messages import Birth, BlobRequest, DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.tensors.chunks import NO_CHUNKS, decode_chunk, digest_of
 from schemas.values import CapabilityProfile, DataCard, DeliveryMetrics
@@ -172,14 +173,8 @@ class SingleProcessServer:
 
 
 def _delivery(task: Task, device: str) -> Delivery:
-    return Delivery(
-        federation=FEDERATION,
-        device=device,
-        run=task.run,
-        round=task.round,
-        attempt=task.attempt,
-        metrics=MEASURED,
-    )
+    about = fields_of(task, "federation", "run", "round", "attempt")
+    return Delivery(**about, device=device, metrics=MEASURED)
 
 
 def _summary(outcome: str) -> Summary:

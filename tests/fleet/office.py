@@ -20,6 +20,7 @@ from unittest import mock
 
 from edge_server.cli.main import main as run_server
 from edge_server.transport.broker.launch import find_mosquitto
+from tests.edge_server.fleet.alerts.receivers import serving
 
 DEADLINE_S = 240.0
 PAUSE_S = 0.2
@@ -215,12 +216,5 @@ class Webhook:
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", WEBHOOK_PORT), Handler)
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
+        with serving(http.server.ThreadingHTTPServer(("127.0.0.1", WEBHOOK_PORT), Handler)):
             yield
-        finally:
-            server.shutdown()
-            thread.join()
-            server.server_close()

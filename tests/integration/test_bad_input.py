@@ -13,12 +13,14 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from edge_client.transport.broker_link import BrokerAddress
 from edge_server.config.config import Config
 from schemas import messages
+from schemas.base import fields_of
 from schemas.errors import Reason
 from schemas.tensors.chunks import BlobRef, digest_of, encode_chunk
-from schemas.values import DataCard, TrainingMetrics
+from schemas.values import DataCard
 from tests.groups import encode_groups
 from tests.integration.conftest import DEADLINE_S, Run, demo_config
 from tests.integration.device_threads import devices
+from tests.schemas.examples import plain_update
 
 Serve = Callable[[Config], Run]
 BASE = "fed/v1/test/devices"
@@ -135,15 +137,8 @@ def test_bad_updates_are_refused_and_the_round_continues_without_them(
         assert isinstance(task, messages.Task)
         data = nan_blob()
         blob = BlobRef(digest=digest_of(data), size=len(data))
-        update = messages.Update(
-            federation="test",
-            device="mallory",
-            run=task.run,
-            round=task.round,
-            attempt=task.attempt,
-            blob=blob,
-            metrics=TrainingMetrics(examples=10, epochs=1, steps=1),
-        )
+        about = fields_of(task, "run", "round", "attempt")
+        update = plain_update("mallory", federation="test", blob=blob, **about)
         rogue.send(messages.encode_message(update))
         rogue.send(encode_chunk(blob.digest, 0, data), "mallory/up/blob")
         refusal = rogue.expect(messages.Refusal)

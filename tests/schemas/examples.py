@@ -4,6 +4,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from schemas.base import fields_of
 from schemas.errors import Reason
 from schemas.messages import (
     Acknowledgement,
@@ -164,15 +165,11 @@ TRAIN_TASK = TrainTask(
     manifest=SIGNED,
 )
 DELIVER_TASK = DeliverTask(
-    **{name: getattr(TRAIN_TASK, name) for name in ("federation", "run", "round", "tier", "ratio", "model")},
+    **fields_of(TRAIN_TASK, "federation", "run", "round", "tier", "ratio", "model", "preprocessing", "spec"),
+    **fields_of(TRAIN_TASK, "depot", "layers", "channels"),
     attempt=5,
-    preprocessing=TRAIN_TASK.preprocessing,
-    spec=TRAIN_TASK.spec,
-    depot=TRAIN_TASK.depot,
     addresses=TRAIN_TASK.addresses.model_copy(update={"put": None}),
     blobs={**TRAIN_TASK.blobs, "graph": BlobRef(digest=DIGEST, size=70_000)},
-    layers=TRAIN_TASK.layers,
-    channels=TRAIN_TASK.channels,
     deadline_s=599.5,
     trial=TrialTerms(examples=100, watch_s=0.0),
     provenance={"git": "c405d1a"},

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 from unittest.mock import patch
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -16,6 +15,7 @@ from argon2 import PasswordHasher
 from edge_server.fleet.people import passwords
 from edge_server.fleet.people.store import People
 from edge_server.fleet.people.values import Role, User
+from tests.edge_server.fleet.alerts.receivers import serving
 
 NOW = 1_800_000_000.0
 PASSWORD = "correct horse battery"
@@ -129,13 +129,6 @@ def running_provider() -> Iterator[FakeProvider]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    provider.url = f"http://127.0.0.1:{server.server_port}"
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
+        provider.url = f"http://127.0.0.1:{port}"
         yield provider
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -15,6 +15,7 @@ from edge_client.transport.object_store import http as over_http
 from edge_client.transport.object_store.http import HttpClient, TransferOutcome, http_client
 from edge_server.transport.object_store.http_service import ObjectStoreHandler
 from tests.chunk_bits import chunks_of
+from tests.edge_server.fleet.alerts.receivers import serving
 from tests.edge_server.transport.object_store.conftest import CHUNK, DATA, PLACE, HttpStore, ask
 
 
@@ -137,15 +138,8 @@ def answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Always)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/x?y"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Always)) as port:
+        yield f"http://127.0.0.1:{port}/x?y"
 
 
 def test_bytes_with_another_digest_do_not_become_the_blob(http_store: HttpStore, theirs: BlobStore) -> None:
