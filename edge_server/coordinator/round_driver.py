@@ -28,6 +28,7 @@ from edge_server.rounds.sites.presence import Sites
 from edge_server.rounds.state import Federation, Phase, is_over
 from edge_server.storage.recovery import Recovered
 from edge_server.transport.broker_connection import BrokerConnection
+from schemas.base import fields_of
 from schemas.errors import Reason
 from schemas.messages import Message, Refusal, Task, TrainTask, Update
 from schemas.tensors.chunks import CHUNK_SIZES
@@ -80,7 +81,7 @@ class RoundDriver:
 
     def take_over(self, recovered: Recovered) -> None:
         """Continue the run that an earlier process left."""
-        own = {name: getattr(self.federation, name) for name in ("classes", "columns", "sites")}
+        own = fields_of(self.federation, "classes", "columns", "sites")
         membership = self.federation.fleet.membership
         recovered_state = replace(recovered.federation, **own)
         fleet = recovered_state.fleet.with_membership(membership)

@@ -166,7 +166,7 @@ def _make_versioned_row(before: VersionedRow | None, row: FleetRow, version: int
         return VersionedRow(version, now, row)
     if before.row == row:
         return before
-    quiet = {name: getattr(before.row, name) for name in QUIET}
+    quiet = fields_of(before.row, *QUIET)
     if now < before.changed_at + QUIET_S and replace(row, **quiet) == before.row:
         return before
     return VersionedRow(version, now, row)

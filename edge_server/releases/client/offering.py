@@ -18,6 +18,7 @@ from edge_server.releases.rollout.target import Target
 from edge_server.security.signing_key import Signer
 from edge_server.storage.run_files import first_validation_error
 from schemas import topics, values
+from schemas.base import fields_of
 from schemas.errors import ConfigError
 from schemas.messages import ClientOffer, ClientReport, ClientWithdrawal
 from schemas.security.client_release import ClientRelease, fits_of, wheel_tags
@@ -146,7 +147,7 @@ class ClientOffering(Offering):
         return ONLY
 
     def stated(self, target: Target) -> dict[str, Any]:
-        return {name: getattr(self._release, name) for name in ("fits", "python", "installed_bytes")}
+        return fields_of(self._release, "fits", "python", "installed_bytes")
 
 
 def new_rollout(stored: StoredRelease, rules: RolloutRules) -> Rollout:

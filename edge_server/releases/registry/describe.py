@@ -15,6 +15,7 @@ from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import DeviceRecord, RoundRecord, StartedFrom, Summary
 from edge_server.storage.run_files import first_validation_error, read_history, read_summary
 from edge_server.storage.run_folder import RunFolder, run_title
+from schemas.base import fields_of
 from schemas.errors import ConfigError
 from schemas.security.manifest import Manifest, decode_manifest, manifest_path
 
@@ -38,7 +39,7 @@ def describe_run(run: Path, *, name: str | None = None) -> Version:
     described = [_tier(path, signed[tier_of_file(path)], summary, last) for path in paths]
     states, device_tiers = _read_journal(run)
     fields = {
-        **{name: getattr(summary, name) for name in OF_SUMMARY},
+        **fields_of(summary, *OF_SUMMARY),
         "version": name or run_title(run, summary.run),
         "round": last.round if last else 0,
         "state_sha256": states[0] if states else None,

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from edge_server.config.errors import explain
 from edge_server.config.test_data import merge_tables
-from schemas.base import Settings
+from schemas.base import Settings, fields_of
 from schemas.errors import ConfigError, nearest
 from schemas.values import Seed
 
@@ -186,7 +186,7 @@ def scale_of(experiment: Experiment, name: str) -> Scale:
 
 def at_scale(experiment: Experiment, scale: Scale) -> Experiment:
     """The experiment with the scale's kind, reference row and averaging window."""
-    stated = {name: getattr(scale, name) for name in ("kind", "reference", "average_share")}
+    stated = fields_of(scale, "kind", "reference", "average_share")
     return experiment.model_copy(update={name: value for name, value in stated.items() if value is not None})
 
 

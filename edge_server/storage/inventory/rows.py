@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from edge_server.storage.inventory import fleet_file, records
+from schemas.base import fields_of
 from schemas.errors import ConfigError
 from schemas.selectors import MAX_LABELS, selectable
 
@@ -20,15 +21,9 @@ def take_row(database: sqlite3.Connection, row: fleet_file.FleetRow, federation:
     labels = row.labels_after(previous.own_labels if previous else {})
     if len(labels) > MAX_LABELS:
         raise row.error(f"{row.device} would have more than {MAX_LABELS} labels")
-    stated = {
-        "own_labels": labels,
-        "note": row.note,
-        "enrolled_at": row.enrolled_at,
-        "replaces": row.replaces,
-        "removed_at": row.removed_at,
-    }
+    stated = {"own_labels": labels, **fields_of(row, "note", "enrolled_at", "replaces", "removed_at")}
     after = {name: value for name, value in stated.items() if value is not None}
-    before = None if previous is None else {name: getattr(previous, name) for name in after}
+    before = None if previous is None else fields_of(previous, *after)
     if before != after:
         insert(database, federation, row.device)
         update_device(database, federation, row.device, after)
