@@ -117,6 +117,12 @@ def plain_update(device: str = "pi", examples: int = 10, **stated: Any) -> Updat
     return Update(**(usual | {"blob": BlobRef(digest=DIGEST, size=1), "metrics": metrics} | stated))
 
 
+def plain_metrics(**stated: Any) -> DeliveryMetrics:
+    """What a device must say of a delivered model."""
+    usual = {"parameters": 1, "macs": 1, "onnx_bytes": 1, "onnx_sha256": "0" * 64}
+    return DeliveryMetrics(**(usual | {"examples": 0, "max_difference": 0, "latency_ms": 0} | stated))
+
+
 TRAIN_TASK = TrainTask(
     federation=FEDERATION,
     run=RUN,

@@ -18,6 +18,7 @@ from edge_client.compression.uplink import encode_answer
 from edge_client.pruning.update_coordinates import Answer
 from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.values import DeliveryMetrics, TrainingMetrics
+from tests.schemas.examples import plain_metrics
 
 EXAMPLES = 12
 UNIT = np.float32(12 / 4096)
@@ -74,12 +75,4 @@ def do_task(
 
 
 def _delivered(params: Mapping[str, Any]) -> DeliveryMetrics:
-    return DeliveryMetrics(
-        parameters=1,
-        macs=1,
-        onnx_bytes=1,
-        onnx_sha256=fingerprint(params),
-        examples=1,
-        max_difference=0,
-        latency_ms=0,
-    )
+    return plain_metrics(onnx_sha256=fingerprint(params), examples=1)

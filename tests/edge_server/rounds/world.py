@@ -21,8 +21,8 @@ from schemas.base import fields_of
 from schemas.errors import Reason
 from schemas.messages import Birth, Death, DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.tensors.chunks import BlobRef, Chunk, ChunkSet, digest_of
-from schemas.values import DataCard, DeliveryMetrics, TrainingMetrics
-from tests.schemas.examples import plain_task
+from schemas.values import DataCard, TrainingMetrics
+from tests.schemas.examples import plain_metrics, plain_task
 
 FEDERATION, RUN = "home", "run-1"
 CHUNK = 1024
@@ -227,19 +227,9 @@ class World:
             self.on_device(name, on_device.WorkDone(self._result(name, node, task)))
 
     def _result(self, name: str, node: Node, task: Task) -> Update | Delivery:
-        common = {"federation": FEDERATION, "device": name, "run": RUN, "round": task.round}
-        common["attempt"] = task.attempt
+        common = {"device": name, **fields_of(task, "federation", "run", "round", "attempt")}
         if isinstance(task, DeliverTask):
-            metrics = DeliveryMetrics(
-                parameters=1,
-                macs=1,
-                onnx_bytes=1,
-                onnx_sha256="0" * 64,
-                examples=0,
-                max_difference=0,
-                latency_ms=0,
-            )
-            return Delivery(**common, metrics=metrics)
+            return Delivery(**common, metrics=plain_metrics())
         data = f"{name} {task.round} {self.random.random()}".encode() * CHUNK
         blob = node.disk.put(data[: CHUNK * self.blob_chunks - 3])
         return Update(**common, blob=blob, metrics=TrainingMetrics(examples=1, epochs=1, steps=1))

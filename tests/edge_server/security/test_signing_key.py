@@ -21,14 +21,15 @@ from edge_server.rounds.participants import Participants
 from edge_server.rounds.state import Federation, Phase, RoundRules
 from edge_server.security.manifest_signer import ManifestSigner, open_manifest_signer
 from edge_server.security.signing_key import load_or_make_signing_key, public_key_text
+from schemas.base import fields_of
 from schemas.errors import ConfigError
 from schemas.messages import Acknowledgement, Delivery, Task, encode_message
 from schemas.security.manifest import decode_manifest, spec_digest
 from schemas.submodel import SubModelSpec
 from schemas.tensors.chunks import digest_of
-from schemas.values import DeliveryMetrics
 from tests.edge_client.signed import SERVER, TRUSTED
 from tests.integration.bench import Bench
+from tests.schemas.examples import plain_metrics
 
 
 def test_a_key_is_created_once_and_private_to_its_owner(tmp_path: Path):
@@ -135,11 +136,8 @@ def test_the_signed_manifest_of_an_onnx_file_contains_its_provenance(tmp_path: P
 
 def delivered(task: Task, device: str) -> Delivery:
     """A device's report that it has exported its model."""
-    metrics = DeliveryMetrics(
-        parameters=1, macs=1, onnx_bytes=1, onnx_sha256="f" * 64, examples=0, max_difference=0, latency_ms=1
-    )
-    named = {"run": task.run, "round": task.round, "attempt": task.attempt}
-    return Delivery(federation=task.federation, device=device, **named, metrics=metrics)
+    about = fields_of(task, "federation", "run", "round", "attempt")
+    return Delivery(**about, device=device, metrics=plain_metrics())
 
 
 def test_a_delivery_of_the_devices_own_task_is_countersigned(bench: Bench):
