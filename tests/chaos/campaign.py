@@ -27,12 +27,7 @@ class Report:
         self.failures += outcome.failures
         self.lost += outcome.lost
         self.doubled += outcome.doubled
-        same = (outcome.models, outcome.made_of, outcome.final) == (
-            undisturbed.models,
-            undisturbed.made_of,
-            undisturbed.final,
-        )
-        self.different += not same
+        self.different += outcome.result != undisturbed.result
         for kind, seconds in outcome.seconds.items():
             self.seconds[kind] += seconds
 

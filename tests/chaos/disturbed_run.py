@@ -8,11 +8,13 @@ import json
 import random
 import time
 from collections import Counter
+from collections.abc import Set
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from edge_server.storage.journal_reader import JournalReader
+from edge_server.storage.journal_reader import ClosedRound, JournalReader
 from tests.chaos.observer import SERVER, BrokerObserver
 from tests.chaos.processes import DEADLINE_S, DEVICES, FEDERATION, NETWORK, Processes
 
@@ -33,7 +35,12 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Models' digests and updates by round, the final model, and seconds to recover by kind of failure."""
+    """Models' digests and updates by round, the final model; what was lost, and counted twice.
+
+    `seconds` are those to recover by kind of failure, with a standby until the first word of the next server.
+    `forked` counts rounds that a server which was replaced has closed in another way than its successors;
+    `late` the words of replaced servers that came after those of a newer one.
+    """
 
     models: tuple[str, ...]
     made_of: tuple[tuple[tuple[str, str], ...], ...]
@@ -41,8 +48,40 @@ class Outcome:
     lost: int
     doubled: int
     failures: int = 0
+    forked: int = 0
+    late: int = 0
     seconds: dict[str, list[float]] = field(default_factory=dict)
     log: tuple[str, ...] = ()
+
+    @property
+    def result(self) -> tuple[object, ...]:
+        """What must not depend on failures."""
+        return self.models, self.made_of, self.final
+
+
+def closed_rounds(folder: Path) -> list[ClosedRound]:
+    """The rounds that a server has closed in this folder."""
+    if not (folder / "journal.sqlite").exists():
+        return []
+    with closing(JournalReader(folder / "journal.sqlite")) as reader:
+        return reader.rounds()
+
+
+def read_outcome(folder: Path, rounds: int, acknowledged: Set[tuple[str, str]], **more: Any) -> Outcome:
+    """The outcome of the run in this folder, whose history has each round once."""
+    closed = closed_rounds(folder)
+    made_of = [tuple(sorted((update.device, update.digest) for update in one.updates)) for one in closed]
+    counted = Counter(pair for made in made_of for pair in made)
+    history = (folder / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in history] == list(range(1, rounds + 1))
+    return Outcome(
+        tuple(one.state_sha256 for one in closed),
+        tuple(made_of),
+        (folder / "models" / f"round-{rounds:04d}" / "state.safetensors").read_bytes(),
+        lost=len(acknowledged - counted.keys()),
+        doubled=sum(len(made) - len({device for device, _ in made}) for made in made_of),
+        **more,
+    )
 
 
 class DisturbedRun:
@@ -145,23 +184,5 @@ class DisturbedRun:
 
     # --- outcome ---
     def _outcome(self) -> Outcome:
-        with closing(JournalReader(self._processes.run / "journal.sqlite")) as reader:
-            rounds = reader.rounds()
-        made_of = [
-            tuple(sorted((update.device, update.digest) for update in closed.updates)) for closed in rounds
-        ]
-        counted = Counter(pair for made in made_of for pair in made)
-        twice = sum(len(made) - len({device for device, _ in made}) for made in made_of)
-        version = self._processes.run / "models" / f"round-{self._rounds:04d}" / "state.safetensors"
-        history = (self._processes.run / "history.jsonl").read_text().splitlines()
-        assert [json.loads(line)["round"] for line in history] == list(range(1, self._rounds + 1))
-        return Outcome(
-            tuple(closed.state_sha256 for closed in rounds),
-            tuple(made_of),
-            version.read_bytes(),
-            lost=len(self._observer.acknowledged - counted.keys()),
-            doubled=twice,
-            failures=len(self._injected),
-            seconds=self._seconds,
-            log=tuple(self.log),
-        )
+        counts = {"failures": len(self._injected), "seconds": self._seconds, "log": tuple(self.log)}
+        return read_outcome(self._processes.run, self._rounds, self._observer.acknowledged, **counts)

@@ -1,44 +1,17 @@
 """Runs whose active server is killed, stopped or cut off again and again, and whose standby takes over."""
 
-import json
 import random
 import time
-from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edge_server.storage.journal_reader import ClosedRound, JournalReader
+from tests.chaos.disturbed_run import Outcome, closed_rounds, read_outcome
 from tests.chaos.observer import SERVER, BrokerObserver
 from tests.chaos.processes import DEADLINE_S, DEVICES, FEDERATION, NETWORK
 from tests.chaos.servers import ServerProcess, TwoServers, await_true
 
 KINDS = ("kill", "pause", "partition")
-
-
-@dataclass(frozen=True)
-class TakeoverOutcome:
-    """Models' digests and updates by round, the final model; what was lost, counted twice, closed twice.
-
-    `forked` counts rounds that a server which was replaced has closed in another way than its successors;
-    `late` the words of replaced servers that came after those of a newer one. `seconds` are until the first
-    word of the next server, by kind of failure.
-    """
-
-    models: tuple[str, ...]
-    made_of: tuple[tuple[tuple[str, str], ...], ...]
-    final: bytes
-    lost: int
-    doubled: int
-    forked: int
-    late: int
-    seconds: dict[str, list[float]] = field(default_factory=dict)
-
-    @property
-    def result(self) -> tuple[object, ...]:
-        """What must not depend on failures."""
-        return self.models, self.made_of, self.final
 
 
 class TakeoverRun:
@@ -52,7 +25,7 @@ class TakeoverRun:
         self._observer = BrokerObserver(self._servers.port, FEDERATION)
         self._seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
 
-    def run(self) -> TakeoverOutcome:
+    def run(self) -> Outcome:
         """Inject failures until the schedule or the run ends."""
         servers = self._servers
         try:
@@ -109,33 +82,13 @@ class TakeoverRun:
         self._observer.wait(lambda: False, timeout_s)
         return self._servers.over
 
-    def _outcome(self) -> TakeoverOutcome:
+    def _outcome(self) -> Outcome:
         folder = self._servers.active.folder
-        rounds = closed_rounds(folder)
-        made_of = [tuple(sorted((u.device, u.digest) for u in closed.updates)) for closed in rounds]
-        counted = Counter(pair for made in made_of for pair in made)
-        history = (folder / "history.jsonl").read_text().splitlines()
-        assert [json.loads(line)["round"] for line in history] == list(range(1, self._rounds + 1))
-        final = {closed.round: closed.state_sha256 for closed in rounds}
+        final = {closed.round: closed.state_sha256 for closed in closed_rounds(folder)}
         older = [closed for path in self._servers.folders for closed in closed_rounds(path)]
-        return TakeoverOutcome(
-            tuple(closed.state_sha256 for closed in rounds),
-            tuple(made_of),
-            (folder / "models" / f"round-{self._rounds:04d}" / "state.safetensors").read_bytes(),
-            lost=len(self._observer.acknowledged - counted.keys()),
-            doubled=sum(len(made) - len({device for device, _ in made}) for made in made_of),
-            forked=sum(final.get(closed.round) != closed.state_sha256 for closed in older),
-            late=self._observer.late,
-            seconds=self._seconds,
-        )
-
-
-def closed_rounds(folder: Path) -> list[ClosedRound]:
-    """The rounds that a server has closed in this folder."""
-    if not (folder / "journal.sqlite").exists():
-        return []
-    with closing(JournalReader(folder / "journal.sqlite")) as reader:
-        return reader.rounds()
+        forked = sum(final.get(closed.round) != closed.state_sha256 for closed in older)
+        counts = {"forked": forked, "late": self._observer.late, "seconds": self._seconds}
+        return read_outcome(folder, self._rounds, self._observer.acknowledged, **counts)
 
 
 @dataclass
@@ -151,7 +104,7 @@ class TakeoverReport:
     late: int = 0
     seconds: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
 
-    def add(self, outcome: TakeoverOutcome, undisturbed: TakeoverOutcome) -> None:
+    def add(self, outcome: Outcome, undisturbed: Outcome) -> None:
         """Count a run; it is `different` if its models are not those of the undisturbed run."""
         self.runs += 1
         self.lost += outcome.lost
