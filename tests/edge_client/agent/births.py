@@ -16,14 +16,18 @@ from schemas.topics import Channel
 from schemas.values import CapabilityProfile
 
 
+def device_settings(state: Path, **stated: Any) -> AgentSettings:
+    """A device that reaches no broker."""
+    usual = {"federation": "home", "device": "pi", "source": "digits", "profile": CapabilityProfile()}
+    usual |= {"address": parse_address("mqtt://127.0.0.1:1"), "state": state}
+    return AgentSettings(**(usual | stated))
+
+
 class Births:
     """An announcer's messenger that keeps the births."""
 
     def __init__(self, state: Path) -> None:
-        address = parse_address("mqtt://127.0.0.1:1")
-        settings = AgentSettings(
-            "home", "pi", address, state, "digits", CapabilityProfile(), labels={"site": "barn"}
-        )
+        settings = device_settings(state, labels={"site": "barn"})
         data = LocalData(load_source("digits"), load_source("digits"))
         monitor = EligibilityMonitor.of_board(settings.eligibility, cores=1, root=state)
         self.made: list[Birth] = []

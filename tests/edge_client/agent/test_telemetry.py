@@ -15,11 +15,11 @@ from edge_client.agent.worker import Progress
 from edge_client.cli.config_file import read_client_file
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
-from edge_client.transport.broker_link import BrokerAddress, LinkUp
+from edge_client.transport.broker_link import LinkUp
 from schemas.errors import ConfigError
 from schemas.messages import Task
 from schemas.topics import Channel
-from schemas.values import CapabilityProfile
+from tests.edge_client.agent.births import device_settings
 from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, deliver, delivery, task, update
 from tests.edge_client.system.hardware.trees import PI, tree
 
@@ -63,15 +63,7 @@ class Reports:
 
 def telemetry(folder: Path, *, every_s: float = 30.0) -> Reports:
     """The telemetry of a device that connected at 100 seconds."""
-    settings = AgentSettings(
-        FEDERATION,
-        DEVICE,
-        BrokerAddress("nowhere", 1),
-        folder,
-        "digits",
-        CapabilityProfile(),
-        telemetry_every_s=every_s,
-    )
+    settings = device_settings(folder, federation=FEDERATION, device=DEVICE, telemetry_every_s=every_s)
     return Reports(settings, tree(folder, PI))
 
 

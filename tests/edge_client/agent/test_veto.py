@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from edge_client.agent import assembly
-from edge_client.agent.agent import Agent, AgentSettings
+from edge_client.agent.agent import Agent
 from edge_client.agent.eligibility.rules import Veto, objection
 from edge_client.agent.session.machine import SessionPhase
 from edge_client.cli.config_file import read_client_file
 from edge_client.data.local import LocalData
-from edge_client.transport.broker_link import BrokerAddress, LinkUp
+from edge_client.transport.broker_link import LinkUp
 from schemas.errors import ConfigError, Reason
 from schemas.messages import Task, TaskReply
 from schemas.statistics import StatisticsRequest
 from schemas.strategy import Component, TrainingPlan
-from schemas.values import CapabilityProfile
+from tests.edge_client.agent.births import device_settings
 from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, deliver, task
 from tests.edge_client.agent.test_agent_restart import DIGITS, Life, StillLink, StillWorker
 
@@ -59,10 +59,7 @@ class Owned(Life):
     """A device whose owner forbids something."""
 
     def __init__(self, folder: Path, veto: Veto) -> None:
-        address = BrokerAddress("nowhere", 1)
-        settings = AgentSettings(
-            FEDERATION, DEVICE, address, folder / "state", "digits", CapabilityProfile(), veto=veto
-        )
+        settings = device_settings(folder / "state", federation=FEDERATION, device=DEVICE, veto=veto)
         settings.state.mkdir()
         self.agent = Agent(settings, LocalData(DIGITS, DIGITS))
         self.hand(LinkUp(self.link.first_session, None))

@@ -13,12 +13,10 @@ from edge_client.agent.client_update.installation import make_runtime
 from edge_client.agent.client_update.slots import ClientSlots, InstalledRelease
 from edge_client.agent.offers.trial import Worked
 from edge_client.agent.restart import RestartWanted
-from edge_client.agent.settings import AgentSettings
 from edge_client.security.trusted_key import TrustedKey
-from edge_client.transport.broker_link import parse_address
 from schemas.messages import BlobRequest, ClientOffer, ClientReport, ClientWithdrawal, Message
 from schemas.tensors.chunks import decode_chunk, encode_chunk
-from schemas.values import CapabilityProfile
+from tests.edge_client.agent.births import device_settings
 from tests.edge_client.signed import TRUSTED
 
 MAX_TURNS = 200
@@ -95,16 +93,7 @@ class Process:
         self.slots = ClientSlots(root, prefix=root / self.slot)
         self._archive, self._connects = archive, connects(self.slot)
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        settings = AgentSettings(
-            federation="home",
-            device="pi",
-            address=parse_address("mqtt://127.0.0.1:1"),
-            state=root.parent / "state",
-            source="digits",
-            profile=CapabilityProfile(),
-            trust=trust,
-            install_root=root,
-        )
+        settings = device_settings(root.parent / "state", trust=trust, install_root=root)
         self.part = make_runtime(
             settings, self.slots, self.inbox, self.sent.append, installer=make_installer(self.slots)
         )

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from edge_client.agent.lazy_services import LazyClientUpdate
-from edge_client.agent.settings import AgentSettings
-from edge_client.transport.broker_link import Arrived, parse_address
+from edge_client.transport.broker_link import Arrived
 from schemas.errors import PeerError
 from schemas.messages import ClientReport, ClientWithdrawal, ModelWithdrawal, encode_message
 from schemas.topics import Channel, DeviceTopic
-from schemas.values import CapabilityProfile
+from tests.edge_client.agent.births import device_settings
 
 TOPIC = DeviceTopic("home", "pi", Channel.DOWN_FLEET)
 WITHDRAWAL = ClientWithdrawal(federation="home", device="pi", rollout="r-1", version="0.2.0")
@@ -29,17 +28,8 @@ class Messages:
 
 
 def service(state: Path, root: Path | None, messages: Messages) -> LazyClientUpdate:
-    settings = AgentSettings(
-        federation="home",
-        device="pi",
-        address=parse_address("mqtt://127.0.0.1:1"),
-        state=state,
-        source="digits",
-        profile=CapabilityProfile(),
-        install_root=root,
-    )
     messenger: Any = messages
-    return LazyClientUpdate(settings, queue.SimpleQueue(), messenger)
+    return LazyClientUpdate(device_settings(state, install_root=root), queue.SimpleQueue(), messenger)
 
 
 def test_a_client_without_a_launcher_says_so(tmp_path: Path) -> None:

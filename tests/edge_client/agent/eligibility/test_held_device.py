@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 
 from edge_client.agent import assembly
-from edge_client.agent.agent import Agent, AgentSettings
+from edge_client.agent.agent import Agent
 from edge_client.agent.assembly import EligibilityService
 from edge_client.agent.eligibility.rules import Rules
 from edge_client.agent.session.machine import SessionPhase
 from edge_client.data.local import LocalData
-from edge_client.transport.broker_link import BrokerAddress, LinkUp
+from edge_client.transport.broker_link import LinkUp
 from schemas.errors import Reason
 from schemas.messages import Birth, TaskReply
 from schemas.strategy import TrainingPlan
-from schemas.values import CapabilityProfile, Eligibility
+from schemas.values import Eligibility
+from tests.edge_client.agent.births import device_settings
 from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, task
 from tests.edge_client.agent.test_agent_restart import DIGITS, Life, StillLink, StillWorker
 from tests.edge_client.system.hardware.trees import PI, tree
@@ -45,15 +46,8 @@ class OnBoard(Life):
 
     def __init__(self, folder: Path, rules: Rules) -> None:
         self.root = tree(folder / "board", PI)
-        settings = AgentSettings(
-            FEDERATION,
-            DEVICE,
-            BrokerAddress("nowhere", 1),
-            folder / "state",
-            "digits",
-            CapabilityProfile(),
-            eligibility=rules,
-        )
+        named = {"federation": FEDERATION, "device": DEVICE, "eligibility": rules}
+        settings = device_settings(folder / "state", **named)
         settings.state.mkdir()
         self.agent = Agent(settings, LocalData(DIGITS, DIGITS), root=self.root)
         self.hand(LinkUp(self.link.first_session, None))

@@ -12,13 +12,13 @@ from edge_client.agent.lazy_services import LazyDiagnostics
 from edge_client.agent.remote import collection
 from edge_client.agent.remote.collection import DoctorProcess
 from edge_client.agent.session.state import Session
-from edge_client.agent.settings import AgentSettings, RemoteSettings
-from edge_client.transport.broker_link import Arrived, parse_address
+from edge_client.agent.settings import RemoteSettings
+from edge_client.transport.broker_link import Arrived
 from schemas import messages
 from schemas.errors import PeerError
 from schemas.messages.remote import Diagnostic, DiagnosticObstacle
 from schemas.topics import Channel, DeviceTopic, parse_topic
-from schemas.values import CapabilityProfile
+from tests.edge_client.agent.births import device_settings
 from tests.schemas.examples import MESSAGES_BY_KIND
 
 TOPIC = DeviceTopic("home", "pi-3", Channel.DOWN_FLEET)
@@ -39,15 +39,7 @@ class Board:
     """The diagnostics of one device, without a broker."""
 
     def __init__(self, state: Path, *, enabled: bool = True) -> None:
-        settings = AgentSettings(
-            federation="home",
-            device="pi-3",
-            address=parse_address("mqtt://127.0.0.1:1883"),
-            state=state,
-            source="digits",
-            profile=CapabilityProfile(),
-            remote=RemoteSettings(enabled),
-        )
+        settings = device_settings(state, device="pi-3", remote=RemoteSettings(enabled))
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.sent = Sent()
         self.service = LazyDiagnostics(settings, self.inbox, self.sent, root=Path("/"))  # type: ignore[arg-type]

@@ -12,16 +12,14 @@ from edge_client.agent.lazy_services import decode_rollout_message
 from edge_client.agent.offers.trial import Worked
 from edge_client.agent.rollout.installation import make_runtime
 from edge_client.agent.rollout.trial import Comparison, ComparisonRunner, ModelPair
-from edge_client.agent.settings import AgentSettings
 from edge_client.data.dataset import make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.inference.model_slots import ServedModel, Slots
 from edge_client.security.trusted_key import TrustedKey
-from edge_client.transport.broker_link import parse_address
 from schemas.messages import BlobRequest, Message, ModelOffer, ModelReport, encode_message
 from schemas.messages.rollout import TrialTerms
 from schemas.tensors.chunks import BlobRef, decode_chunk, digest_of, encode_chunk
-from schemas.values import CapabilityProfile
+from tests.edge_client.agent.births import device_settings
 from tests.edge_client.signed import SERVER, manifest_of
 from tests.edge_server.releases.rollout.measured import measured
 
@@ -71,16 +69,7 @@ class Device:
         self.clock = 0.0
         patch.setattr("edge_client.agent.offers.runtime.time.monotonic", lambda: self.clock)
         patch.setattr(ComparisonRunner, "compare", lambda _, pair, most: compare(pair))
-        settings = AgentSettings(
-            federation="home",
-            device="pi",
-            address=parse_address("mqtt://127.0.0.1:1"),
-            state=state,
-            source="digits",
-            profile=CapabilityProfile(),
-            trust=trust,
-        )
-        self.part = make_runtime(settings, examples, self.inbox, self.sent.append)
+        self.part = make_runtime(device_settings(state, trust=trust), examples, self.inbox, self.sent.append)
 
     @property
     def reports(self) -> list[ModelReport]:
