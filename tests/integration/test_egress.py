@@ -19,7 +19,7 @@ from schemas.tensors.chunks import CHUNK_BYTES
 from schemas.values import CapabilityProfile, Preprocessing
 from tests.benchmarks.wire import Relay, relay
 from tests.integration.conftest import BROKERS, DEADLINE_S, Run
-from tests.slow import slow
+from tests.slow import mark_slow, slow
 
 SHAPE = (1, 28, 28)
 PARAMETERS = 1_663_370  # parameters of `two-nn` for 28 x 28 pictures
@@ -129,6 +129,7 @@ def test_sub_models_that_do_not_all_nest_are_broadcast_too(
     assert sent >= HALVES
 
 
+@mark_slow
 @pytest.mark.parametrize("broker", [BROKERS[0]], indirect=True)
 def test_after_a_packed_model_a_delta_is_sent(link: Relay, broker: RunningBroker, tmp_path: Path) -> None:
     codecs = '["delta", {name="int8", levels=7}, "zstd"]'
