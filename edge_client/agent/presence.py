@@ -18,7 +18,7 @@ from edge_client.data.classes import BIPOLAR, LONGEST_NAME
 from edge_client.data.local import LocalData
 from edge_client.inference.model_slots import Slots
 from edge_client.inference.providers.record import choice_in_use
-from edge_client.storage.state_file import note_session
+from edge_client.storage.private_state import note_session
 from edge_client.transport.broker_link import BrokerAddress
 from schemas import capabilities, topics, values
 from schemas.messages import Birth, BlobRequest, Death, blobs, encode_message

@@ -12,7 +12,7 @@ from edge_client.inference.quantization.selection import ALL, EXPORT_ALONE, Vari
 from edge_client.models import registry
 from edge_client.security.trusted_key import TrustedKey
 from edge_client.storage.blob_store import BlobStore
-from edge_client.storage.state_file import PrivateState
+from edge_client.storage.private_state import PrivateState
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.training import checkpoints, choice
 from edge_client.training.checkpoints import EpochCheckpoints

@@ -12,7 +12,7 @@ from edge_client.agent.session.state import Session
 from edge_client.agent.settings import AgentSettings
 from edge_client.storage import atomic_files
 from edge_client.storage.blob_store import BlobStore
-from edge_client.storage.state_file import PrivateState
+from edge_client.storage.private_state import PrivateState
 from edge_client.training.checkpoints import EpochCheckpoints
 from edge_client.transport.chunk_transfer import WriteChunk
 from schemas import errors, messages

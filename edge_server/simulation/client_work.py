@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from edge_client.agent.settings import TaskContext
 from edge_client.data.drift_alarm import DriftAlarm
 from edge_client.storage.blob_store import BlobStore
-from edge_client.storage.state_file import PrivateState
+from edge_client.storage.private_state import PrivateState
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.logging.formatters import about
 from edge_client.training.choice import make_trainer

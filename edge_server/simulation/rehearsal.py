@@ -24,7 +24,7 @@ from edge_client.data.tasks.registry import learning_task
 from edge_client.inference.export.metadata import ExportRefused
 from edge_client.models.build import find_factory
 from edge_client.models.registry import is_ours
-from edge_client.storage.state_file import PrivateState
+from edge_client.storage.private_state import PrivateState
 from edge_client.system.user_code import FAILS
 from edge_client.training.choice import make_trainer
 from edge_server.config import privacy, test_data

@@ -16,7 +16,7 @@ from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
 from edge_client.storage.blob_store import BlobStore
-from edge_client.storage.state_file import PrivateState
+from edge_client.storage.private_state import PrivateState
 from edge_server.config.config import Config
 from edge_server.coordinator.coordinator import assemble
 from edge_server.coordinator.round_record import closed_event

@@ -18,7 +18,7 @@ from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
 from edge_client.inference.onnx_model import load_model
 from edge_client.storage.blob_store import BlobStore
-from edge_client.storage.state_file import PrivateState
+from edge_client.storage.private_state import PrivateState
 from edge_client.training.choice import make_trainer
 from edge_server.config.load import load_config
 from edge_server.coordinator.coordinator import assemble

@@ -14,7 +14,7 @@ from edge_client.agent.settings import TaskContext
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
-from edge_client.storage.state_file import PrivateState
+from edge_client.storage.private_state import PrivateState
 from edge_client.transport.broker_link import BrokerAddress
 from edge_server.cli.demo import device_name
 from edge_server.config.config import Config

@@ -15,7 +15,8 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from edge_client.storage.blob_store import BlobStore
-from edge_client.storage.state_file import PrivateState, read_plain
+from edge_client.storage.private_state import PrivateState
+from edge_client.storage.state_file import read_plain
 from edge_client.transport import chunk_transfer
 from edge_client.transport.broker_link import BrokerAddress, parse_address
 from edge_server.config.config import Config

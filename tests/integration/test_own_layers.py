@@ -13,7 +13,7 @@ from edge_client.agent.task_runner import do_delivery, do_training
 from edge_client.compression.layered_model import received_groups
 from edge_client.pruning.index_sets import extract
 from edge_client.pruning.update_coordinates import in_sub_model, with_own
-from edge_client.storage.state_file import PrivateState
+from edge_client.storage.private_state import PrivateState
 from edge_client.training.choice import make_trainer
 from edge_server.config.load import load_config
 from schemas.errors import ConfigError

@@ -9,7 +9,7 @@ import pytest
 from onnx import numpy_helper
 
 from edge_client.agent.task_runner import do_delivery, do_training
-from edge_client.storage.state_file import PrivateState
+from edge_client.storage.private_state import PrivateState
 from edge_client.training.checkpoints import EpochCheckpoints
 from edge_client.training.choice import make_trainer
 from edge_client.training.results import TrainingStopped

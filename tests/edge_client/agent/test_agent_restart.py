@@ -19,7 +19,7 @@ from edge_client.agent.worker import DataChanged, Housekeeping
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_client.storage.blob_store import BlobStore
-from edge_client.storage.state_file import PrivateState
+from edge_client.storage.private_state import PrivateState
 from edge_client.training.checkpoints import EpochCheckpoints
 from edge_client.transport import event_loop
 from edge_client.transport.broker_link import Arrived, BrokerAddress, LinkUp

@@ -18,7 +18,7 @@ from edge_client.models.build import build_model
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of
 from edge_client.storage.blob_store import BlobStore
-from edge_client.storage.state_file import PrivateState
+from edge_client.storage.private_state import PrivateState
 from schemas.errors import Reason
 from schemas.messages import DeliverTask, Task, TrainTask
 from schemas.strategy import TrainingPlan
@@ -116,12 +116,12 @@ from pathlib import Path
 import numpy as np
 from edge_client.storage.blob_store import BlobStore
 from edge_client.agent.state_store import keep_blob, keep_chunk
-from edge_client.storage.state_file import note_session
+from edge_client.storage.private_state import note_session
 from edge_client.training.checkpoints import EpochCheckpoint
 from edge_client.storage.atomic_files import write_synced
 from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.agent.state_store import SnapshotFile
-from edge_client.storage.state_file import PrivateState
+from edge_client.storage.private_state import PrivateState
 from edge_client.agent.session.events import BlobChecked, ChunkLost
 from edge_client.transport.chunk_transfer import WriteChunk
 from schemas.tensors.chunks import BlobRef, digest_of

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.storage.state_file import PrivateState
+from edge_client.storage.private_state import PrivateState
 from schemas.tensors.arrays import Groups
 
 

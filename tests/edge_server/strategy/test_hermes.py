@@ -13,7 +13,7 @@ import pytest
 from edge_client.agent.task_runner import do_training
 from edge_client.compression.layered_model import received_groups
 from edge_client.pruning.update_coordinates import in_sub_model
-from edge_client.storage.state_file import PrivateState
+from edge_client.storage.private_state import PrivateState
 from edge_server.strategy.closing import close_round, load_checkpoint, save_checkpoint
 from edge_server.strategy.components import make_strategy
 from edge_server.strategy.planning import downlink_groups

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from edge_client.storage.state_file import note_session
+from edge_client.storage.private_state import note_session
 from edge_client.transport.broker_link import Arrived, BrokerAddress, LinkDown, LinkUp
 from edge_server.observability.integrations.bridge import Bridge
 from edge_server.observability.integrations.sparkplug import edge_node

@@ -7,7 +7,7 @@ import zstandard
 from edge_client.agent.task_runner import do_training
 from edge_client.compression.chain import make_chain
 from edge_client.compression.decoding import decode_groups
-from edge_client.storage.state_file import PrivateState
+from edge_client.storage.private_state import PrivateState
 from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.validation import contents
 from edge_server.coordinator.validation.contents import UnpackedCache
