@@ -14,7 +14,7 @@ from torch import nn
 from edge_client.data.dataset import LabelledData
 from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
-from edge_client.models.registry import entry
+from edge_client.models.registry import MODELS, entry
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
 from edge_client.pruning.index_sets import extract
@@ -76,6 +76,7 @@ def every_case() -> list[Case]:
     return [
         Case(model, tier, objective, optimizer)
         for model in SHAPES
+        if model in MODELS
         for tier in TIERS
         for objective in OBJECTIVES
         if objective != "attentive" or tier == TIERS[-1]

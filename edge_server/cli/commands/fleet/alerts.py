@@ -10,7 +10,6 @@ from edge_client.cli.options import Option, Subparsers, add_verb, add_verbs
 from edge_client.security.identity.validity import format_utc
 from edge_client.system.plain_text import print_json, print_result, print_table, say
 from edge_server.cli.commands.fleet import serve, users
-from schemas.base import fields_of
 
 if TYPE_CHECKING:
     from edge_server.fleet.alerts.alert import Acknowledgement, Alert, Key, Silence
@@ -140,8 +139,12 @@ def _document(
         "silences": [entry.model_dump(mode="json") for entry in silences],
         "waiting": [
             {
-                **fields_of(row.notification, "receiver", "rule"),
-                **fields_of(row, "made_at", "attempts", "due_at", "error"),
+                "receiver": row.notification.receiver,
+                "rule": row.notification.rule,
+                "made_at": row.made_at,
+                "attempts": row.attempts,
+                "due_at": row.due_at,
+                "error": row.error,
             }
             for row in waiting
         ],

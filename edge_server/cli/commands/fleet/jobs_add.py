@@ -10,7 +10,6 @@ from edge_client.cli.options import ABOVE_0, AT_LEAST_1, Group, Option, Subparse
 from edge_client.system.plain_text import print_result
 from edge_server.cli.commands import client_release, rollout, run
 from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
-from schemas.base import fields_of
 from schemas.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -146,9 +145,16 @@ def _make_job(args: argparse.Namespace, **fields: Any) -> "Job":
     """The job of these options and fields; raises `ConfigError`."""
     from edge_server.fleet.queue.job import make_job
 
-    options = fields_of(args, "name", "action", "min_eligible", "weight", "shared")
-    asked = 0 if fields["schedule"] else 1
-    return make_job(folder=str(Path.cwd()), asked=asked, **options, **fields)
+    return make_job(
+        name=args.name,
+        folder=str(Path.cwd()),
+        action=args.action,
+        asked=0 if fields["schedule"] else 1,
+        min_eligible=args.min_eligible,
+        weight=args.weight,
+        shared=args.shared,
+        **fields,
+    )
 
 
 def _run(args: argparse.Namespace) -> dict[str, Any]:

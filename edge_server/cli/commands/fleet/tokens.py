@@ -5,7 +5,6 @@ import argparse
 from edge_client.cli.options import ABOVE_0, Option, Subparsers, add_verbs
 from edge_client.system.plain_text import print_rows
 from edge_server.cli.commands.fleet import serve, users
-from schemas.base import fields_of
 
 EXAMPLES = """\
 examples:
@@ -33,7 +32,14 @@ def _list(args: argparse.Namespace) -> int:
     with users.open_desk(args.service) as desk:
         tokens = desk.people.tokens()
     document = [
-        {"token": token.name, **fields_of(token, "role", "where", "ends_at", "used_at")} for token in tokens
+        {
+            "token": token.name,
+            "role": token.role,
+            "where": token.where,
+            "ends_at": token.ends_at,
+            "used_at": token.used_at,
+        }
+        for token in tokens
     ]
     rows = [
         (t.name, t.role, t.where or "all", t.made_by, users.day_text(t.ends_at), users.day_text(t.used_at))
