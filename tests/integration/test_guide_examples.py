@@ -42,7 +42,7 @@ def test_whether_somebody_is_in_the_room(
     address, serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(DATA / "occupancy")
-    config = printed("Example: is somebody in the room?", tmp_path, "rounds=7")
+    config = printed("Example: is somebody in the room?", tmp_path)
     run = serve(of_part(config, "test"))
     with devices(of_part(config, "train"), address, tmp_path / "devices"):
         summary = run.finished()
