@@ -1,14 +1,12 @@
 """The options of a device: `--some-name` of `edge-client run`, and `some-name` in `client.toml`.
 
-A verb takes them with `--config FILE`, whose values become their defaults. The libraries that read the file
-are imported only when it is used.
+The libraries that read the file are imported only when it is used.
 """
 
 import argparse
 import socket
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from edge_client.cli.options import AT_LEAST_1, SECONDS, SECONDS_OR_0, Option, tls_options
 
@@ -225,29 +223,3 @@ RUN = (
     Option("--quiet", bool, "log warnings only"),
 )
 DEVICE_OPTIONS = (*BROKER, *DATA, *TRAINING, *FLOWER, *MODEL, *RUN)
-
-
-class ReadConfig(argparse.Action):
-    """`--config FILE`: the file's values become the defaults of the verb's options."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
-        from edge_client.cli.config_file import read_client_file
-
-        parser.set_defaults(**read_client_file(Path(str(values))))
-        setattr(namespace, self.dest, Path(str(values)))
-
-
-CONFIG = Option(
-    "--config", help="client.toml: options as keys", metavar="FILE", dest="config_file", action=ReadConfig
-)
-
-
-def device_options(*names: str) -> tuple[Option, ...]:
-    """`--config` and the device's options of these names, or all of them."""
-    return (CONFIG, *(option for option in DEVICE_OPTIONS if not names or option.name in names))

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from edge_client.cli import app, device_options
+from edge_client.cli import app
+from edge_client.cli.config_option import device_options
 from edge_client.cli.options import Option, Subparsers, add_verb, read_broker_option
 from edge_client.system.plain_text import print_rows
 
@@ -28,7 +29,7 @@ exit codes: 0 nothing failed, 1 something did, 2 bad usage or configuration
 
 
 OPTIONS = (
-    *device_options.device_options(
+    *device_options(
         "--broker",
         "--ca",
         "--cert",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from edge_client.cli.device_options import device_options
+from edge_client.cli.config_option import device_options
 from edge_client.cli.options import SECONDS, Option, Subparsers, add_verb
 from edge_client.system.plain_text import print_rows
 

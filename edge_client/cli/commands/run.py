@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli import device_options, options
+from edge_client.cli import options
+from edge_client.cli.config_option import device_options
 from edge_client.data.sources import SOURCES
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import print_json
@@ -64,7 +65,7 @@ def register(verbs: options.Subparsers) -> None:
         verbs,
         "run",
         execute,
-        (*device_options.device_options(), *options.log_options("info")),
+        (*device_options(), *options.log_options("info")),
         help="take part in a federation",
         examples=EXAMPLES,
         eligibility=None,
