@@ -67,7 +67,7 @@ def whole_round(bench: Run, number: int, *, damaged: str = "") -> tuple[RoundRec
 
 
 @pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize("recipe", ["attending", slow("fedbuff"), "median"])
+@pytest.mark.parametrize("recipe", ["attending", slow("fedbuff"), slow("median")])
 def test_processes_find_and_make_what_the_server_does(tmp_path: Path, recipe: str) -> None:
     with (
         run(tmp_path / "alone", recipe, processes=0) as alone,
