@@ -57,7 +57,7 @@ def check_target(target: Path) -> None:
     if not target.is_dir():
         raise ConfigError(f"{target} is not a folder", remedy="name a new one")
     for lock in (target / collecting.LOCK, *target.glob(f"runs/*/{collecting.LOCK}")):
-        if is_locked(lock):
+        if is_locked(lock, unreadable=lock.exists()):
             raise ConfigError(
                 f"{lock.parent} is in use: a server runs there",
                 remedy="stop it, and restore to another folder",

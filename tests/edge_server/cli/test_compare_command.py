@@ -79,7 +79,7 @@ def test_sigterm_before_the_first_round_says_what_to_do(
 
 
 def test_a_notice_of_several_runs_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["compare", "attending", "heterofl", f"data.source=python:{NAME}:pictures", "--seeds", "1"]
+    words = ["compare", "attending", "heterofl", f"data.source=python:{NAME}:pictures", "--seeds", "1,2"]
     run = ["rounds=1", "num-clients=2", f"model.name={NAME}:linear", "--out", str(tmp_path / "out")]
 
     assert EDGE_SERVER.run([*words, *run]) == 0
