@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from edge_client.cli.options import DISPLACED, Parser, PrintVersion, Subparsers, print_help
+from edge_client.cli.options import DISPLACED, Parser, PrintVersion, Row, Subparsers, add_verb, print_help
 from edge_client.system.plain_text import say
 from schemas.errors import ConfigError, EdgeError, in_full, nearest
 
@@ -19,14 +19,37 @@ BEHIND = "behind"  # Name of the argument list of a verb that takes another comm
 class Verb(Protocol):
     """A module in the `commands` package."""
 
-    def register(self, verbs: Subparsers, /) -> None:
-        """Add the verb with its `execute(args) -> exit code`."""
+    HELP: str
+    EXAMPLES: str
+
+    @property
+    def OPTIONS(self) -> Sequence[Row]:
+        """Its rows in `--help`, behind `--format`."""
+        ...
+
+    def execute(self, args: argparse.Namespace, /) -> int:
+        """Run the verb and return its exit code."""
         ...
 
 
-def verb_name(verb: Verb) -> str:
-    """The name of the verb that a module registers: `object_store` is `object-store`."""
+class OwnVerb(Protocol):
+    """A module whose verb has verbs of its own, or values that no option states."""
+
+    def register(self, verbs: Subparsers, /) -> None:
+        """Add the verb."""
+        ...
+
+
+def verb_name(verb: Verb | OwnVerb) -> str:
+    """The name of a module's verb: `object_store` is `object-store`."""
     return getattr(verb, "__name__", "").rpartition(".")[2].replace("_", "-")
+
+
+def register(verb: Verb | OwnVerb, verbs: Subparsers) -> None:
+    if hasattr(verb, "register"):
+        verb.register(verbs)
+    else:
+        add_verb(verbs, verb_name(verb), verb.execute, verb.OPTIONS, help=verb.HELP, examples=verb.EXAMPLES)
 
 
 @dataclass(frozen=True)
@@ -41,7 +64,7 @@ class CommandLine:
     extra: str
     description: str
     examples: str
-    verbs: Sequence[Verb]
+    verbs: Sequence[Verb | OwnVerb]
     extras: Mapping[str, str] = field(default_factory=dict)
 
     def parser(self) -> Parser:
@@ -59,7 +82,7 @@ class CommandLine:
         subparsers = parser.add_subparsers(dest="verb", metavar="VERB")
         known = {verb_name(verb): verb for verb in self.verbs}
         for verb in (known[named],) if named in known else self.verbs:
-            verb.register(subparsers)
+            register(verb, subparsers)
         parser.set_defaults(execute=print_help(parser))
         return parser, subparsers
 

@@ -13,6 +13,7 @@ from edge_client.system.plain_text import print_rows
 if TYPE_CHECKING:
     from edge_client.inference.benchmark import BenchResult
 
+HELP = "measure how fast an exported model is here"
 EXAMPLES = """\
 latency: one image; throughput: batches of 32; memory: the whole process
 
@@ -45,12 +46,6 @@ OPTIONS = (
     device_options.PROVIDERS,
     options.TRUST,
 )
-
-
-def register(verbs: options.Subparsers) -> None:
-    options.add_verb(
-        verbs, "bench", execute, OPTIONS, help="measure how fast an exported model is here", examples=EXAMPLES
-    )
 
 
 def execute(args: argparse.Namespace) -> int:

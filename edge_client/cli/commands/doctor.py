@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli import app
 from edge_client.cli.config_option import device_options
-from edge_client.cli.options import Option, Subparsers, add_verb, read_broker_option
+from edge_client.cli.options import Option, read_broker_option
 from edge_client.system.plain_text import print_rows
 
 if TYPE_CHECKING:
     from edge_client.cli.doctor.finding import Finding
 
+HELP = "check libraries, trainers, broker, clock, memory and disk, with remedies"
 EXAMPLES = """\
 Prints one line per check: ok, warning (it works in part) or failure, with a remedy. Each library is tried in
 a process of its own, so that a crash is detected. A broker set up by `edge-server enroll` allows one
@@ -48,17 +49,6 @@ OPTIONS = (
         "skip the checks that connect in this device's name, which would disconnect a running agent",
     ),
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(
-        verbs,
-        "doctor",
-        execute,
-        OPTIONS,
-        help="check libraries, trainers, broker, clock, memory and disk, with remedies",
-        examples=EXAMPLES,
-    )
 
 
 def execute(args: argparse.Namespace) -> int:

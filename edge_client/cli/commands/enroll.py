@@ -5,10 +5,11 @@ import sys
 import time
 from pathlib import Path
 
-from edge_client.cli.options import SECONDS, Option, Subparsers, add_verb
+from edge_client.cli.options import SECONDS, Option
 from edge_client.system.plain_text import print_result, say
 from schemas.errors import ConfigError
 
+HELP = "redeem an enrolment code"
 EXAMPLES = """\
 `edge-server enroll DEVICE --code` issues a code that one device can use once, for a limited time. This
 command generates the device's private key, which stays here, and requests its certificate over the broker.
@@ -32,10 +33,6 @@ OPTIONS = (
     ),
     Option("--deadline-s", float, "(default: %(default)s)", 60.0, "S", SECONDS),
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(verbs, "enroll", execute, OPTIONS, help="redeem an enrolment code", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from edge_client.inference.onnx_model import LoadedModel
     from edge_client.inference.queries import NamedExamples
 
+HELP = "classify images, recordings or rows with an exported model"
 EXAMPLES = """\
 inputs:
   image files (PNG, JPEG...) are converted to grey or colour and resized for the model
@@ -80,17 +81,6 @@ OPTIONS = (
         metavar="NAME",
     ),
 )
-
-
-def register(verbs: options.Subparsers) -> None:
-    options.add_verb(
-        verbs,
-        "infer",
-        execute,
-        OPTIONS,
-        help="classify images, recordings or rows with an exported model",
-        examples=EXAMPLES,
-    )
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -5,13 +5,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.cli.options import Option
 from edge_client.system.plain_text import print_result
 from schemas.errors import ConfigError, PeerError
 
 if TYPE_CHECKING:
     from edge_client.agent.client_update.slots import ClientSlots
 
+HELP = "install a client that can be updated, also without a network"
 EXAMPLES = """\
 examples:
   edge-client install edge-client-0.2.0.tar --trust signing.pub --root /var/lib/edge-client/client
@@ -34,17 +35,6 @@ OPTIONS = (
     Option("--root", Path, "folder of the launcher and its environments", metavar="DIR", required=True),
     Option("--trust", Path, "the key that must have signed the release", metavar="KEY.pub"),
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(
-        verbs,
-        "install",
-        execute,
-        OPTIONS,
-        help="install a client that can be updated, also without a network",
-        examples=EXAMPLES,
-    )
 
 
 def execute(args: argparse.Namespace) -> int:

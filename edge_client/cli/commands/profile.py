@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from edge_client.cli.config_option import device_options
-from edge_client.cli.options import SECONDS, Option, Subparsers, add_verb
+from edge_client.cli.options import SECONDS, Option
 from edge_client.system.plain_text import print_rows
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from edge_client.system.hardware.profile import Board
     from schemas.values import Accelerator, CapabilityProfile, MeasuredSpeed
 
+HELP = "describe this board and measure its speed"
 EXAMPLES = """\
 The measurement takes about three seconds for each installed trainer (torch, onnxruntime), and is stored in
 the device's state folder. `edge-client run` sends it in its birth message and never measures itself. Run
@@ -34,17 +35,6 @@ OPTIONS = (
     Option("--seconds", float, "time to measure a trainer (default: 3)", 3.0, "S", SECONDS),
     Option("--no-benchmark", bool, "measure nothing; show the stored measurement"),
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(
-        verbs,
-        "profile",
-        execute,
-        OPTIONS,
-        help="describe this board and measure its speed",
-        examples=EXAMPLES,
-    )
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from schemas.errors import ConfigError
 if TYPE_CHECKING:
     from edge_client.agent.recording.row_maker import Wanted
 
+HELP = "record MQTT topics as examples to train on"
 EXAMPLES = """\
 A row has the last value of every column. Values are numbers, or states such as on and off (1 and 0). A sensor
 that is unavailable makes rows incomplete; they are not recorded.
@@ -80,17 +81,6 @@ OPTIONS = (
     options.Option("--quiet", bool, "log warnings only"),
     *options.log_options("info"),
 )
-
-
-def register(verbs: options.Subparsers) -> None:
-    options.add_verb(
-        verbs,
-        "record",
-        execute,
-        OPTIONS,
-        help="record MQTT topics as examples to train on",
-        examples=EXAMPLES,
-    )
 
 
 def execute(args: argparse.Namespace) -> int:

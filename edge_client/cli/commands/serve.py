@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from edge_client.inference.service.mqtt import MqttChannel
     from edge_client.inference.service.predictor import Predictor
 
+HELP = "answer requests with the current model"
 EXAMPLES = """\
 what is served:
   MODEL.onnx        this file; a replaced file (written elsewhere, renamed) is served a second later
@@ -72,12 +73,6 @@ OPTIONS = (
     options.Option("--quiet", bool, "log warnings only"),
     *options.log_options("info"),
 )
-
-
-def register(verbs: options.Subparsers) -> None:
-    options.add_verb(
-        verbs, "serve", execute, OPTIONS, help="answer requests with the current model", examples=EXAMPLES
-    )
 
 
 def execute(args: argparse.Namespace) -> int:

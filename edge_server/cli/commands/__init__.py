@@ -1,4 +1,4 @@
-"""The verbs of `edge-server`: `register(subparsers)` and `execute(args) -> int` each.
+"""The verbs of `edge-server`: `HELP`, `EXAMPLES`, `OPTIONS` and `execute(args) -> int` each.
 
 Heavy imports stay inside `execute`, so that `--help` is quick.
 """

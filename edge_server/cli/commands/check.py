@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Option, Subparsers, add_verb, read_broker_option, tls_options
+from edge_client.cli.options import Option, read_broker_option, tls_options
 from edge_client.system.plain_text import print_json, say
 from edge_server.cli.commands.options import config_words
 from schemas.errors import format_count
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from edge_server.simulation.rehearsal import Rehearsed
 
 CONFIG = "edge_server.config"
+HELP = "check a federation file without running it"
 EXAMPLES = """\
 The command loads [data] source, builds the network, and rehearses two rounds of one training step on this
 machine: with the smallest and the largest sub-model, and with everything that the recipe sends. A network of
@@ -41,12 +42,6 @@ OPTIONS = (
     Option("--broker", help="look whether this broker lets anyone in, too", metavar="URL"),
     *tls_options("the server's"),
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(
-        verbs, "check", execute, OPTIONS, help="check a federation file without running it", examples=EXAMPLES
-    )
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED
-from edge_client.cli.options import AT_LEAST_1, Group, Option, Subparsers, add_verb, log_options
+from edge_client.cli.options import AT_LEAST_1, Group, Option, log_options
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import print_rows, say
 from edge_server.cli.commands.fleet.backup import ended_by_sigterm
@@ -18,6 +18,7 @@ from schemas.errors import format_count
 if TYPE_CHECKING:
     from edge_server.simulation.experiments.findings import Findings
 
+HELP = "compare algorithms over several seeds"
 EXAMPLES = """\
 examples:
   edge-server compare --list                                  the shipped experiments
@@ -105,12 +106,6 @@ OPTIONS = (
     ),
     *log_options("error"),
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(
-        verbs, "compare", execute, OPTIONS, help="compare algorithms over several seeds", examples=EXAMPLES
-    )
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -2,11 +2,12 @@
 
 import argparse
 
-from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.cli.options import Option
 from edge_client.system.plain_text import print_rows
 from edge_client.system.plugins import Registry
 from schemas.errors import ConfigError, nearest
 
+HELP = "list what a strategy may be made of"
 EXAMPLES = """\
 A recipe names one component, or a list of components, per concept: weighting = "fedrad". Packages add
 components by entry points of the group edge_federation.CONCEPT; the column "from" names the package.
@@ -16,12 +17,6 @@ components by entry points of the group edge_federation.CONCEPT; the column "fro
 
 
 OPTIONS = (Option("concept", help="only these (default: all concepts)", metavar="CONCEPT", nargs="?"),)
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(
-        verbs, "components", execute, OPTIONS, help="list what a strategy may be made of", examples=EXAMPLES
-    )
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -5,11 +5,12 @@ import signal
 import threading
 from pathlib import Path
 
-from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.cli.options import Option
 from edge_server.observability.dashboard.bind_address import DEFAULT_ADDRESS, parse_bind_address
 from edge_server.observability.dashboard.cli_option import DASHBOARD_TOKEN, print_address, token_of
 from schemas.errors import ConfigError
 
+HELP = "show a run as a page in the browser"
 EXAMPLES = """\
 examples:
   edge-server dashboard runs/demo-20260101-120000
@@ -44,12 +45,6 @@ OPTIONS = (
     ),
     DASHBOARD_TOKEN,
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(
-        verbs, "dashboard", execute, OPTIONS, help="show a run as a page in the browser", examples=EXAMPLES
-    )
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.options import Subparsers, add_verb, log_options
+from edge_client.cli.options import log_options
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import print_result, say
 from edge_server.cli.commands import enroll_fleet, enroll_issue
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from edge_server.security.identity.authority import Authority
 
 
+HELP = "issue a device's certificate"
 EXAMPLES = """\
 examples:
   edge-server enroll pi-kitchen --out boards --host broker.lan   first use: creates authority and broker files
@@ -46,9 +47,7 @@ gateway's certificate opens the topics of its own site only.
 """
 
 
-def register(verbs: Subparsers) -> None:
-    rows = (*ENROLL_OPTIONS, *log_options("info, with --serve"))
-    add_verb(verbs, "enroll", execute, rows, help="issue a device's certificate", examples=EXAMPLES)
+OPTIONS = (*ENROLL_OPTIONS, *log_options("info, with --serve"))
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -2,11 +2,12 @@
 
 import argparse
 
-from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.cli.options import Option
 from edge_server.cli.commands.asking import ASKING, ask, load_asking
 from edge_server.cli.commands.options import begin_run_log
 from edge_server.storage.service_folder import run_folder
 
+HELP = "let devices measure a model on their own data"
 EXAMPLES = """\
 examples:
   edge-server evaluate demo-1 federation.toml --broker mqtt://192.168.1.10:1883
@@ -20,16 +21,7 @@ has every figure. With secure aggregation the figures of all devices together ar
 """
 
 
-def register(verbs: Subparsers) -> None:
-    rows = (Option("model", help="the model to measure", metavar="MODEL"), *ASKING)
-    add_verb(
-        verbs,
-        "evaluate",
-        execute,
-        rows,
-        help="let devices measure a model on their own data",
-        examples=EXAMPLES,
-    )
+OPTIONS = (Option("model", help="the model to measure", metavar="MODEL"), *ASKING)
 
 
 def execute(args: argparse.Namespace) -> int:

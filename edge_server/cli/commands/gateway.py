@@ -5,11 +5,12 @@ import logging
 import sys
 from pathlib import Path
 
-from edge_client.cli.options import Option, Subparsers, add_verb, log_options
+from edge_client.cli.options import Option, log_options
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.options import BROKER_OPTIONS
 
+HELP = "let a site's devices share one link"
 EXAMPLES = """\
 examples:
   edge-server gateway --site barn --upstream mqtts://broker.example --broker mqtt://127.0.0.1:1883
@@ -40,12 +41,6 @@ OPTIONS = (
     Option("--once", bool, "end with the run instead of waiting for the next"),
     *log_options("warning"),
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(
-        verbs, "gateway", execute, OPTIONS, help="let a site's devices share one link", examples=EXAMPLES
-    )
 
 
 def execute(args: argparse.Namespace) -> int:

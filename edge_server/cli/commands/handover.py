@@ -7,9 +7,10 @@ import signal
 import sys
 from pathlib import Path
 
-from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.cli.options import Option
 from edge_client.system.plain_text import say
 
+HELP = "let the standby take over now"
 EXAMPLES = """\
 examples:
   edge-server handover runs/home-20261126-120000
@@ -23,10 +24,6 @@ PATIENCE_S = 60.0
 
 
 OPTIONS = (Option("run", Path, "the active server's run folder", metavar="RUN"),)
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(verbs, "handover", execute, OPTIONS, help="let the standby take over now", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.cli.options import Option
 from edge_client.system.plain_text import print_result, say
 from schemas.errors import ConfigError
 
+HELP = "ask five questions and write a federation file"
 EXAMPLES = """\
   edge-server init                              asks five questions and writes federation.toml
   edge-server init home.toml --yes              uses the defaults
@@ -129,17 +130,6 @@ OPTIONS = (
     ),
     Option("--force", bool, "replace a file that is there"),
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(
-        verbs,
-        "init",
-        execute,
-        OPTIONS,
-        help="ask five questions and write a federation file",
-        examples=EXAMPLES,
-    )
 
 
 def execute(args: argparse.Namespace) -> int:

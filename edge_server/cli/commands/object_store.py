@@ -6,11 +6,12 @@ import signal
 import threading
 from pathlib import Path
 
-from edge_client.cli.options import HOURS, Option, Subparsers, add_verb, log_options
+from edge_client.cli.options import HOURS, Option, log_options
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
 from schemas.errors import ConfigError
 
+HELP = "serve large blobs over HTTP"
 EXAMPLES = """\
 examples:
   edge-server object-store /srv/blobs --secret blobs.secret
@@ -36,10 +37,6 @@ OPTIONS = (
     Option("--keep-hours", float, "delete leftover blobs after H hours (default: 48)", 48.0, "H", HOURS),
     *log_options("warning"),
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(verbs, "object-store", execute, OPTIONS, help="serve large blobs over HTTP", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

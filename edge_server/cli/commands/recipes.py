@@ -4,17 +4,16 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from edge_client.cli.options import Subparsers, add_verb
 from edge_client.system.plain_text import print_json, print_table, say
 
+HELP = "list the shipped recipes"
 EXAMPLES = """\
 A recipe is a short TOML file that names components. Use one with `recipe = "attending"` in a federation file,
 or by its name: edge-server run attending data.source=digits
 """
 
 
-def register(verbs: Subparsers) -> None:
-    add_verb(verbs, "recipes", execute, help="list the shipped recipes", examples=EXAMPLES)
+OPTIONS = ()
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -5,9 +5,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from edge_client.cli.app import DONE, FAILED
-from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.cli.options import Option
 from edge_client.system.plain_text import print_json, say
 
+HELP = "compute a run's aggregates again"
 EXAMPLES = """\
 Aggregates every closed round again from the journal and the updates in the run folder, and compares the
 model's digest with the journal's. Exit code 1 if one differs or is damaged. `[federation] replay-mb` limits
@@ -19,10 +20,6 @@ examples:
 
 
 OPTIONS = (Option("run", Path, "run folder", metavar="RUN"),)
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(verbs, "replay", execute, OPTIONS, help="compute a run's aggregates again", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

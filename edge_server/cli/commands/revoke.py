@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import AT_LEAST_1, Option, Subparsers, add_verb
+from edge_client.cli.options import AT_LEAST_1, Option
 from edge_client.system.plain_text import print_result
 from edge_server.cli.commands.enroll_options import AUTHORITY
 from edge_server.cli.commands.fleet.serve import SERVICE, with_served
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from edge_server.security.identity.authority import Authority
     from edge_server.security.identity.revocation import Revocation
 
+HELP = "exclude a device"
 EXAMPLES = """\
 examples:
   edge-server revoke pi-attic --mosquitto-pid-file /run/mosquitto/mosquitto.pid
@@ -40,10 +41,6 @@ OPTIONS = (
     *MOSQUITTO,
     SERVICE,
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(verbs, "revoke", execute, OPTIONS, help="exclude a device", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli import options
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED
-from edge_client.cli.options import Subparsers
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.inventory_options import where_option
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from schemas.messages.client_update import UpdateTerms
     from schemas.messages.rollout import TrialTerms
 
+HELP = "bring a model to the devices, group by group"
 EXAMPLES = """\
 examples:
   edge-server rollout home-20261121-180000 --broker mqtt://server:1883 --canary 10% --success 0.95
@@ -228,17 +228,6 @@ OPTIONS = (
     METRICS,
     *options.log_options("warning"),
 )
-
-
-def register(verbs: Subparsers) -> None:
-    options.add_verb(
-        verbs,
-        "rollout",
-        execute,
-        OPTIONS,
-        help="bring a model to the devices, group by group",
-        examples=EXAMPLES,
-    )
 
 
 def execute(args: argparse.Namespace) -> int:

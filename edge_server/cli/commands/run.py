@@ -4,12 +4,13 @@ import argparse
 import sys
 
 from edge_client.cli.app import INTERRUPTED
-from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.cli.options import Option
 from edge_client.system.plain_text import say
 from edge_server.cli.commands import options
 from edge_server.cli.commands.fleet.serve import SERVICE
 from edge_server.storage.service_folder import RUNS, run_folder
 
+HELP = "serve a federation"
 EXAMPLES = """\
 examples:
   edge-server run federation.toml --broker mqtt://192.168.1.10:1883
@@ -30,10 +31,6 @@ OPTIONS = (
     Option("--new", bool, "begin a new run instead of continuing an interrupted one"),
     SERVICE,
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(verbs, "run", execute, OPTIONS, help="serve a federation", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

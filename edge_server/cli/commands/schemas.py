@@ -4,9 +4,10 @@ import argparse
 import json
 from pathlib import Path
 
-from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.cli.options import Option
 from edge_client.system.plain_text import print_json, say
 
+HELP = "write the protocol as JSON Schemas"
 EXAMPLES = """\
 examples:
   edge-server schemas --out protocol       one file per message
@@ -15,10 +16,6 @@ examples:
 
 
 OPTIONS = (Option("--out", Path, "(default: %(default)s)", Path("protocol"), "DIR"),)
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(verbs, "schemas", execute, OPTIONS, help="write the protocol as JSON Schemas", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

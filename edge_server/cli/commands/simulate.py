@@ -4,12 +4,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.cli.options import Option
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.options import RUN_OPTIONS, begin_run_log, config_words, overrides_of
 from edge_server.storage.service_folder import run_folder
 from schemas.errors import ConfigError
 
+HELP = "run virtual devices on this machine"
 EXAMPLES = """\
 Runs the rounds, sessions, training and aggregation of a real federation in memory and in virtual time.
 
@@ -36,12 +37,6 @@ OPTIONS = (
     Option("--resume", bool, "continue the interrupted run in --out"),
     *RUN_OPTIONS,
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(
-        verbs, "simulate", execute, OPTIONS, help="run virtual devices on this machine", examples=EXAMPLES
-    )
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -4,10 +4,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from edge_client.cli.options import Option, Subparsers, add_verb, read_broker_option
+from edge_client.cli.options import Option, read_broker_option
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.options import FINAL_REGISTRY, SERVER_BROKER, WATCHING, begin_run_log
 
+HELP = "follow a server, and take over"
 EXAMPLES = """\
 examples:
   edge-server standby copies/home --of home --broker mqtt://192.168.1.10:1883
@@ -34,10 +35,6 @@ OPTIONS = (
     FINAL_REGISTRY,
     *WATCHING,
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(verbs, "standby", execute, OPTIONS, help="follow a server, and take over", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -2,12 +2,13 @@
 
 import argparse
 
-from edge_client.cli import app, options
+from edge_client.cli import app
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.asking import ASKING, ask, load_asking
 from edge_server.cli.commands.options import begin_run_log
 from edge_server.storage.service_folder import run_folder
 
+HELP = "means, quantiles and labels of the devices' data"
 EXAMPLES = """\
 examples:
   edge-server statistics federation.toml --broker mqtt://192.168.1.10:1883
@@ -27,17 +28,6 @@ range, so the file states rough figures in [data.statistics].
 
 
 OPTIONS = (*ASKING,)
-
-
-def register(verbs: options.Subparsers) -> None:
-    options.add_verb(
-        verbs,
-        "statistics",
-        execute,
-        OPTIONS,
-        help="means, quantiles and labels of the devices' data",
-        examples=EXAMPLES,
-    )
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.cli.options import Option
 from edge_client.system.plain_text import print_result, print_rows
 from edge_server.cli.commands.fleet import serve, users
 from schemas.errors import ConfigError
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from edge_server.storage.audit_log import AuditEntry
     from edge_server.storage.service_folder import ServiceFolder
 
+HELP = "who changed what in a service"
 EXAMPLES = """\
 examples:
   edge-server audit --since 7d
@@ -49,10 +50,6 @@ OPTIONS = (
     Option("--what", help="which action or target (a part of it)", default="", metavar="TEXT"),
     Option("--verify", bool, "check that no line was changed or removed"),
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(verbs, "audit", execute, OPTIONS, help="who changed what in a service", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

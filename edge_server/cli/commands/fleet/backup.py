@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Group, Option, Subparsers, add_verb
+from edge_client.cli.options import Group, Option
 from edge_client.system.plain_text import print_json, print_result, print_table, say
 from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
 from schemas.errors import format_count
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from edge_server.fleet.backup.sealing import Sealer
     from edge_server.fleet.backup.sources import Sources
 
+HELP = "save a service, its runs and keys"
 EXAMPLES = """\
 examples:
   edge-server backup /backup/monday.backup --passphrase-file /etc/backup.pass
@@ -69,11 +70,6 @@ OPTIONS = (
         exclusive=True,
     ),
 )
-
-
-def register(verbs: Subparsers) -> None:
-    """Add the verb."""
-    add_verb(verbs, "backup", execute, OPTIONS, help="save a service, its runs and keys", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from edge_client.cli.options import Option, Subparsers, add_verb, device_name
+from edge_client.cli.options import Option, device_name
 from edge_client.system.plain_text import print_result
 from edge_server.cli.commands.fleet.asking_devices import ANSWERS, ASKING, age, answer_of, write_whole
 
+HELP = "fetch everything a device tells of itself, as an archive"
 EXAMPLES = f"""\
 examples:
   edge-server diagnose pi-3
@@ -32,17 +33,6 @@ OPTIONS = (
     Option("--since", age, "log lines of the last 90s, 30m, 1h or 2d", metavar="AGE"),
     *ASKING,
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(
-        verbs,
-        "diagnose",
-        execute,
-        OPTIONS,
-        help="fetch everything a device tells of itself, as an archive",
-        examples=EXAMPLES,
-    )
 
 
 def execute(args: argparse.Namespace) -> int:

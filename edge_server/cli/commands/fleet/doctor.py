@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Option, Subparsers, add_verb, device_name
+from edge_client.cli.options import Option, device_name
 from edge_client.system.plain_text import print_json, print_table, say
 from edge_server.cli.commands.fleet.asking_devices import ANSWERS, ASKING, as_document, ask
 from edge_server.fleet.diagnostics.answers import findings_of, safe, why_none
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from edge_server.fleet.diagnostics.inquiry import Inquired
 
 LEVELS = ("failure", "warning", "ok")
+HELP = "check devices over their connection, with remedies"
 EXAMPLES = f"""\
 examples:
   edge-server doctor                        every connected device
@@ -36,17 +37,6 @@ OPTIONS = (
     Option("--where", help="connected devices with these labels, such as site=barn", metavar="SELECTOR"),
     *ASKING,
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(
-        verbs,
-        "doctor",
-        execute,
-        OPTIONS,
-        help="check devices over their connection, with remedies",
-        examples=EXAMPLES,
-    )
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from edge_client.cli.options import Option, Subparsers, add_verb, device_name
+from edge_client.cli.options import Option, device_name
 from edge_client.system.plain_text import print_json, say
 from edge_server.cli.commands.fleet.asking_devices import ANSWERS, ASKING, age, answer_of
 from edge_server.fleet.diagnostics.answers import log_lines, safe
 
 LEVELS = ("debug", "info", "warning", "error")
 MAX_LINES = 5_000
+HELP = "show the recent log of a device"
 EXAMPLES = f"""\
 examples:
   edge-server logs pi-3 --since 1h
@@ -36,10 +37,6 @@ OPTIONS = (
     Option("--crash", bool, "show the last unexpected end instead"),
     *ASKING,
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(verbs, "logs", execute, OPTIONS, help="show the recent log of a device", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

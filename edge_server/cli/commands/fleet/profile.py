@@ -4,11 +4,12 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edge_client.cli.options import Option, Subparsers, add_verb, device_name
+from edge_client.cli.options import Option, device_name
 from edge_client.system.plain_text import print_json, print_table
 from edge_server.cli.commands.fleet.asking_devices import ANSWERS, ASKING, answer_of
 from edge_server.fleet.diagnostics.answers import safe
 
+HELP = "describe a device's board as it is now"
 EXAMPLES = f"""\
 examples:
   edge-server profile pi-3
@@ -21,11 +22,7 @@ exit codes: 0 done, 1 the device does not answer, 2 bad usage or configuration
 """
 
 
-def register(verbs: Subparsers) -> None:
-    rows = (Option("device", device_name, "the device", metavar="DEVICE"), *ASKING)
-    add_verb(
-        verbs, "profile", execute, rows, help="describe a device's board as it is now", examples=EXAMPLES
-    )
+OPTIONS = (Option("device", device_name, "the device", metavar="DEVICE"), *ASKING)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Option, Subparsers, add_verb
+from edge_client.cli.options import Option
 from edge_client.system.plain_text import print_result
 from edge_server.cli.commands.fleet import backup
 from schemas.errors import format_count
@@ -14,6 +14,7 @@ from schemas.errors import format_count
 if TYPE_CHECKING:
     from edge_server.fleet.backup.manifest import BackupManifest
 
+HELP = "make a folder from a backup"
 EXAMPLES = """\
 examples:
   edge-server restore /backup/tuesday.backup --to /var/lib/edge-fleet --passphrase-file /etc/backup.pass
@@ -32,10 +33,6 @@ OPTIONS = (
     Option("--to", Path, "new or empty folder", metavar="DIR", required=True),
     backup.passphrase_options("restore without keys and authorities"),
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(verbs, "restore", execute, OPTIONS, help="make a folder from a backup", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

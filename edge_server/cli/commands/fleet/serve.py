@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from edge_server.fleet.settings.service import ServedFederation
     from edge_server.storage.service_folder import ServiceFolder
 
+HELP = "follow a fleet of devices"
 EXAMPLES = """\
 examples:
   edge-server serve /var/lib/edge-fleet      the first start writes service.toml: name your federations there
@@ -48,10 +49,6 @@ OPTIONS = (
     Option("folder", Path, "folder of the service, made if missing", metavar="DIR"),
     *log_options("info"),
 )
-
-
-def register(verbs: Subparsers) -> None:
-    add_verb(verbs, "serve", execute, OPTIONS, help="follow a fleet of devices", examples=EXAMPLES)
 
 
 SERVICE = Option(
