@@ -57,12 +57,13 @@ def decode(
     """The boxes [K, 6] of one picture's outputs [C + 5, A]: class, corners, score; the best first.
 
     Scores are roots of class times centre-ness (arXiv 2006.09214, section 3.1). Of boxes of one class that
-    overlap by a greater IoU the best is kept.
+    overlap by a greater IoU the best is kept, with the mean corners of all that overlap it.
     """
     logits = outputs.astype(np.float64)
-    scores = np.sqrt(_sigmoid(logits[:-BOX]) * _sigmoid(logits[-1]))
+    corners, weights = logits[-BOX:-1].T, _sigmoid(logits[:-BOX]) * _sigmoid(logits[-1])
+    scores = np.sqrt(weights)
     classes, places = np.nonzero(scores > min_score)
-    found = np.column_stack([classes, logits[-BOX:-1].T[places], scores[classes, places]])
+    found = np.column_stack([classes, corners[places], scores[classes, places]])
     found = found[np.argsort(-found[:, -1], kind="stable")]
     kept = found[:0]
     for start in range(0, len(found), AT_ONCE):
@@ -75,7 +76,20 @@ def decode(
             if free[place]:
                 free[place + 1 :] &= ~own[place + 1 :]
         kept = np.concatenate([kept, block[free]])
-    return kept[:most]
+    kept = kept[:most]
+    kept[:, 1:5] = _means(kept, corners, weights, overlap)
+    return kept
+
+
+def _means(kept: Array, corners: Array, weights: Array, overlap: float) -> Array:
+    """The corners of kept boxes [K, 6] as the mean of those [A, 4] that overlap them by a greater IoU.
+
+    Weights [C, A] are class times centre-ness (box voting, Gidaris and Komodakis 2015, section 5).
+    """
+    own = kept[:, 1:5]
+    shares = np.where(overlaps(own, corners) > overlap, weights[kept[:, 0].astype(np.int64)], 0)
+    total = shares.sum(1, keepdims=True)
+    return np.asarray(np.divide(shares @ corners, total, out=own.copy(), where=total > 0))
 
 
 def _hide(ours: Array, theirs: Array, overlap: float) -> Array:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edge_client.data.tasks import detection
 from edge_client.models.graphs import checks, filling
-from edge_client.models.graphs.portable import FLOAT32, INT64, INTS
+from edge_client.models.graphs.portable import BOOL, FLOAT32, INT64, INTS
 
 SCORE_THRESHOLD, IOU_THRESHOLD, MAX_BOXES = "score_threshold", "iou_threshold", "max_boxes"
 BOXES, SCORES, CLASSES, PICTURES = "boxes", "scores", "classes", "pictures"
@@ -26,22 +26,32 @@ def give_boxes(model: Any, input_shape: tuple[int, ...]) -> None:
     """Let an ONNX message for inputs [N, *input_shape] also give the boxes of all pictures, the best first.
 
     They are corners x1, y1, x2, y2 [K, 4] in pixels of the input, scores [K], classes [K] and the numbers of
-    their pictures [K]. As `detection.decode` says them, of boxes of one class that overlap the best is kept.
+    their pictures [K]. As `detection.decode` says them, of boxes of one class that overlap the best is kept,
+    with the mean corners of all that overlap it.
     """
-    graph = _Decoding(model.graph)
-    rows = graph.add("Reshape", filling.OUTPUT, graph.constant([0, -1, len(detection.cells(input_shape)[1])]))
+    graph, cells = _Decoding(model.graph), len(detection.cells(input_shape)[1])
+    rows = graph.add("Reshape", filling.OUTPUT, graph.constant([0, -1, cells]))
     classes, centres = (graph.add("Sigmoid", graph.rows(rows, *part)) for part in ((0, -5), (-1, 2**31)))
-    scores = graph.add("Sqrt", graph.add("Mul", classes, centres))
-    corners = graph.add("Transpose", graph.rows(rows, -5, -1), perm=[0, 2, 1])
-    kept = graph.add("NonMaxSuppression", corners, scores, MAX_BOXES, IOU_THRESHOLD, SCORE_THRESHOLD)
+    weights = graph.add("Mul", classes, centres)
+    scores = graph.add("Sqrt", weights)
+    corners = graph.rows(rows, -5, -1)
+    boxes = graph.add("Transpose", corners, perm=[0, 2, 1])
+    kept = graph.add("NonMaxSuppression", boxes, scores, MAX_BOXES, IOU_THRESHOLD, SCORE_THRESHOLD)
     unordered = graph.add("GatherND", scores, kept)
     order = graph.add("TopK", unordered, graph.add("Shape", unordered), outputs=(SCORES, ""))
     kept = graph.add("Gather", kept, order)
-    places = graph.add("Gather", kept, graph.constant([0, 2]), axis=1)
-    graph.add("GatherND", corners, places, outputs=(BOXES,))
     for name, column in ((CLASSES, 1), (PICTURES, 0)):
         taken = graph.add("Gather", kept, graph.constant([column]), axis=1)
         graph.add("Reshape", taken, graph.constant([-1]), outputs=(name,))
+    own, of_class = (
+        graph.add("GatherND", values, graph.add("Gather", kept, graph.constant(columns), axis=1))
+        for values, columns in ((boxes, [0, 2]), (weights, [0, 1]))
+    )
+    graph.add_means(
+        graph.add("Reshape", own, graph.constant([-1, 4, 1])),
+        graph.add("Gather", corners, PICTURES),
+        graph.add("Reshape", of_class, graph.constant([-1, 1, cells])),
+    )
     for name, numbers in DEFAULTS.items():
         graph.initialise(name, numbers)
         _describe(model.graph.input.add(), name, FLOAT32 if numbers.dtype == np.float32 else INT64, 1)
@@ -85,8 +95,30 @@ class _Decoding:
                 node.attribute.add(name=key, type=2, i=value)
         return str(node.output[-1])
 
+    def add_means(self, own: str, corners: str, weights: str) -> None:
+        """Boxes [K, 4, 1] as the mean of corners [K, 4, A] that overlap them, by weights [K, 1, A]."""
+        low, high, lows, highs = (
+            self.rows(box, *part) for box in (own, corners) for part in ((0, 2), (2, 4))
+        )
+        shared = self._area(self.add("Max", low, lows), self.add("Min", high, highs))
+        both = self.add("Add", self._area(low, high), self._area(lows, highs))
+        least = self.add("Mul", self.add("Sub", both, shared), IOU_THRESHOLD)
+        shares = self.add("Mul", weights, self.add("Cast", self.add("Greater", shared, least), to=FLOAT32))
+        summed, total = (
+            self.add("ReduceSum", values, self.constant([2]))
+            for values in (self.add("Mul", corners, shares), shares)
+        )
+        # A box without area overlaps none, not even itself.
+        mean = self.add("Where", self.add("Cast", total, to=BOOL), self.add("Div", summed, total), own)
+        self.add("Reshape", mean, self.constant([-1, 4]), outputs=(BOXES,))
+
+    def _area(self, low: str, high: str) -> str:
+        """The areas [K, 1, A] of boxes by their corners [K, 2, A]."""
+        sides = self.add("Relu", self.add("Sub", high, low))
+        return self.add("Mul", self.rows(sides, 0, 1), self.rows(sides, 1, 2))
+
     def rows(self, value: str, start: int, stop: int) -> str:
-        """The rows [N, start:stop, A] of a value [N, C + 5, A]."""
+        """The rows [N, start:stop, A] of a value [N, R, A]."""
         return self.add("Slice", value, *(self.constant([number]) for number in (start, stop, 1)))
 
     def constant(self, numbers: list[int]) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from edge_client.models.graphs import checks, costs, filling
 
-INT64, FLOAT32 = 7, 1
+INT64, FLOAT32, BOOL = 7, 1, 9
 TEXT, INTS = 3, 7  # kinds of attributes
 
 

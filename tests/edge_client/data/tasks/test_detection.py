@@ -38,17 +38,22 @@ def test_cells_lie_on_levels_of_the_strides() -> None:
     assert centres[[0, 1, 12, 96, -1]].tolist() == [[4, 4], [12, 4], [4, 12], [8, 8], [80, 48]]
 
 
-def test_the_best_of_boxes_of_one_class_that_overlap_is_kept() -> None:
+def test_the_best_of_boxes_of_one_class_that_overlap_is_kept_as_their_mean() -> None:
     said = outputs_of(
         [(0, 0, 0, 10, 10, 1.0), (0, 0, 0, 10, 9, 2.0), (1, 0, 0, 10, 10, 0.0), (0, 30, 0, 40, 9, -9)]
     )
     found = detection.decode(said[0].reshape(-1, CELLS))
     # The root of the sigmoid, as the centre-ness is 1; that of -9 is below the least score.
     assert found[:, 0].tolist() == [0, 1]
-    assert found[:, 1:5].tolist() == [[0, 0, 10, 9], [0, 0, 10, 10]]
+    # Sigmoids of 1 and 2 are the weights of 10 and 9.
+    lower = (0.7310586 * 10 + 0.8807971 * 9) / (0.7310586 + 0.8807971)
+    np.testing.assert_allclose(found[:, 1:5], [[0, 0, 10, lower], [0, 0, 10, 10]], atol=1e-6)
     np.testing.assert_allclose(found[:, 5], [0.938508, 0.707107], atol=1e-5)
-    assert len(detection.decode(said[0].reshape(-1, CELLS), overlap=0.95)) == 3
+    apart = detection.decode(said[0].reshape(-1, CELLS), overlap=0.95)
+    assert apart[:, 1:5].tolist() == [[0, 0, 10, 9], [0, 0, 10, 10], [0, 0, 10, 10]]
     assert len(detection.decode(said[0].reshape(-1, CELLS), most=1)) == 1
+    without_area = outputs_of([(0, 5, 5, 5, 9, 3.0)])
+    assert detection.decode(without_area[0].reshape(-1, CELLS))[0, 1:5].tolist() == [5, 5, 5, 9]
 
 
 def test_users_get_a_fixed_number_of_rows() -> None:
