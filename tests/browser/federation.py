@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from edge_client.agent.agent import Agent, AgentSettings
+from edge_client.agent.session.events import WorkDone
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
@@ -18,6 +20,8 @@ from tests.forked import ForkedCommand, start_forked
 from tests.hostile import mallory
 from tests.hostile.mallory import Mallory
 
+PACE_S = 0.5
+"""Seconds that the steady device waits before it sends an update, so that the browser has the processor."""
 STEADY, DOOMED, LIAR = "pi-steady", "pi-doomed", "pi-liar"
 ROUNDS = 500
 """More rounds than a test needs; the test ends the run."""
@@ -40,6 +44,23 @@ WORDS = (
     'strategy.fraction={name = "constant", value = 1.0}',
     "strategy.uplink=[]",
 )
+
+
+class Unhurried(Agent):
+    """An agent that sends each update `PACE_S` later."""
+
+    def __init__(self, settings: AgentSettings, data: LocalData) -> None:
+        super().__init__(settings, data)
+        take, waited = self.loop.handle, list[WorkDone]()
+
+        def pace(event: Any) -> None:
+            if isinstance(event, WorkDone) and event not in waited:
+                waited.append(event)
+                threading.Timer(PACE_S, self.inbox.put, [event]).start()
+            else:
+                take(event)
+
+        self.loop.handle = pace
 
 
 @dataclass(frozen=True)
@@ -129,4 +150,4 @@ def _agents(address: BrokerAddress, folder: Path) -> tuple[Agent, Agent]:
     def data(first: int) -> LocalData:
         return LocalData(*holdout(digits.subset(range(first, first + 60)), seed=0))
 
-    return Agent(settings(STEADY), data(0)), Mallory(settings(LIAR), data(60), (mallory.nan,))
+    return Unhurried(settings(STEADY), data(0)), Mallory(settings(LIAR), data(60), (mallory.nan,))

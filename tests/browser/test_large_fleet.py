@@ -7,6 +7,7 @@ import pytest
 
 from tests.browser.fleets import Stage, device, snapshot, staged
 from tests.browser.screen import Screen
+from tests.slow import mark_slow
 
 COUNT = 1000
 MAX_ROWS = 64
@@ -70,6 +71,7 @@ def test_only_visible_rows_are_in_the_document_while_scrolling(fleet: Screen) ->
     fleet.shot("fleet-1000")
 
 
+@mark_slow
 def test_sorting_by_a_column_orders_all_rows_and_marks_the_column(fleet: Screen) -> None:
     expected = sorted(range(COUNT), key=lambda index: -(device(index).attention or 0))
     head = fleet.page.get_by_role("columnheader", name="Attention")
@@ -84,6 +86,7 @@ def test_sorting_by_a_column_orders_all_rows_and_marks_the_column(fleet: Screen)
     assert fleet.page.evaluate("() => location.hash") == "#fleet?sort=attention"
 
 
+@mark_slow
 def test_filters_find_devices_by_words_state_and_tier(fleet: Screen) -> None:
     fleet.page.get_by_role("searchbox", name="Find").fill("device-012 board")
     # 0120 to 0129.

@@ -19,7 +19,7 @@ from edge_server.storage.records import MeasuredDevice, RoundWarning, Summary
 from tests.browser.fleets import LONG_AGO, Stage, device, record, snapshot, staged
 from tests.browser.screen import Screen
 from tests.edge_server.releases.registry.test_registry import run_folder
-from tests.slow import slow
+from tests.slow import mark_slow, slow
 
 PHONE = {"width": 360, "height": 740}
 SUMMARY = Summary(
@@ -75,6 +75,7 @@ def seen(stage: Stage, lasting_screen: Callable[..., Screen]) -> Screen:
     return lasting_screen(stage.url)
 
 
+@mark_slow
 def test_the_accuracy_axis_goes_from_0_to_100_percent(seen: Screen) -> None:
     seen.open("run")
     bounds = "async () => (await import('/assets/charts.js')).shareBounds(0.31, 0.47)"
@@ -91,6 +92,7 @@ def test_a_tier_without_devices_has_no_curve(seen: Screen) -> None:
     }""")
 
 
+@mark_slow
 def test_numbers_are_right_aligned_and_dates_complete(seen: Screen) -> None:
     for view, words in (("run", "Rounds"), ("fleet", "device-0000"), ("events", "joined")):
         seen.open(view)
@@ -125,6 +127,7 @@ def test_tables_are_cards_on_a_phone_and_nothing_is_cut_off(
     assert seen.complaints == []
 
 
+@mark_slow
 def test_long_reasons_and_labels_make_a_card_higher_and_the_fleet_still_scrolls_to_its_end(
     tmp_path: Path, screen: Callable[..., Screen]
 ) -> None:
@@ -209,6 +212,7 @@ def test_events_are_filtered_by_kind_in_the_address(seen: Screen) -> None:
     assert texts == ["lost", "joined"]
 
 
+@mark_slow
 def test_rollouts_of_the_runs_models_are_on_its_page(tmp_path: Path, screen: Callable[..., Screen]) -> None:
     run_folder(tmp_path / "kitchen", run="run-1")
     registry = Registry(tmp_path / "registry")

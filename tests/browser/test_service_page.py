@@ -23,6 +23,7 @@ from schemas.values import BoardState
 from tests.browser.screen import Screen, own
 from tests.browser.services import ServedPage, log_in, served_page
 from tests.edge_server.fleet.people.people import PASSWORD, running_provider
+from tests.slow import mark_slow
 
 COUNT = 2000
 COUNTED = "text => document.querySelector('.count')?.innerText.startsWith(text)"
@@ -118,6 +119,7 @@ def test_a_viewer_has_no_buttons_that_change_anything(open_page: Callable[..., S
     assert seen.page.locator("[data-action]").count() == 1
 
 
+@mark_slow
 def test_an_operator_sets_labels_by_keyboard_and_sees_the_command(
     open_page: Callable[..., Screen], served: ServedPage
 ) -> None:
@@ -314,6 +316,7 @@ def test_a_login_at_a_provider_of_another_site_leads_to_the_page(
             assert seen.complaints == []
 
 
+@mark_slow
 def test_a_lost_service_is_told_until_it_answers_again(
     small: ServedPage, screen: Callable[..., Screen]
 ) -> None:
@@ -356,6 +359,7 @@ def fits_and_is_accessible(seen: Screen, name: str) -> None:
         seen.shot(f"service-{name}-{scheme}")
 
 
+@mark_slow
 def test_the_page_writes_commands_as_the_service_does(
     open_page: Callable[..., Screen], served: ServedPage
 ) -> None:

@@ -20,7 +20,7 @@ from schemas.errors import EdgeError
 from schemas.messages import Task
 from tests.chaos.single_process import SingleProcessServer, make_devices
 from tests.chaos.test_every_write import Killed
-from tests.slow import slow
+from tests.slow import mark_slow, slow
 
 EVERY = int(os.environ.get("CHAOS_EVERY_WRITE", "6"))
 """Every n-th damage is tried; `make chaos` sets 1."""
@@ -143,6 +143,7 @@ def try_all(of: Path, tmp_path: Path, use: Callable[[Path], Any]) -> tuple[list[
     return results, problems
 
 
+@mark_slow
 @pytest.mark.parametrize("state", ["finished", slow("interrupted")])
 def test_readers_of_a_damaged_folder_print_a_result_or_one_line(
     tmp_path: Path, folders: dict[str, Path], state: str

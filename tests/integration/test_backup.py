@@ -22,7 +22,7 @@ from edge_server.transport.broker.launch import running_broker
 from tests.integration.conftest import demo_config
 from tests.integration.device_threads import devices
 from tests.integration.test_resume import ServerRun
-from tests.slow import slow
+from tests.slow import mark_slow, slow
 
 
 def last_state(run: Path) -> bytes:
@@ -30,6 +30,7 @@ def last_state(run: Path) -> bytes:
     return max((run / "models").iterdir()).joinpath("state.safetensors").read_bytes()
 
 
+@mark_slow
 @pytest.mark.parametrize("restored", [slow("runs/original"), "elsewhere/copy"])
 def test_a_suspended_run_continues_from_a_copy_of_its_folder(tmp_path: Path, restored: str) -> None:
     settings = {"clients.num-clients": 1, "deliver": "none", "rounds": 3, "rejoin-s": 3000.0}

@@ -17,6 +17,7 @@ from edge_server.storage.records import MeasuredDevice, RoundRecord
 from schemas.values import ModelSpec, TrainingMetrics
 from tests.edge_server.observability.terminal.shown import record
 from tests.integration.bench import Bench
+from tests.slow import mark_slow
 
 WORDS = ("data.source=digits", "model.name=mlp", "num-clients=5", "simulation.hold-out=0.2", "workers=1")
 
@@ -82,6 +83,7 @@ def test_the_command_prints_every_devices_figures(tmp_path: Path, capsys: pytest
     assert not list((tmp_path / "e").glob("onnx/*.onnx"))
 
 
+@mark_slow
 def test_masked_figures_are_seen_in_sum_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "heterofl", *WORDS, "rounds=1", "--out", str(tmp_path / "run")]) == 0
     rows, classes = [], []

@@ -27,7 +27,7 @@ SETTINGS = {
 """An image of 8x8 pixels is a signal of eight channels too."""
 
 
-QUICK = ("cnn", "mlp", "resnet20", "tcn", "two-nn", "vit-tiny")
+QUICK = ("mlp", "tcn", "two-nn", "vit-tiny")
 """Networks that are pruned in `make test`."""
 LONGEST = ("mobilenet-v2", "mobilenet-v2-quarter")
 PAIRS = [

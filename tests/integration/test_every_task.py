@@ -88,7 +88,7 @@ def agent(address, state: Path, name: str, source: str, index: int) -> Agent:
 
 
 EVALUATED = ("classification", "regression")
-SLOW = ("classification", "multi-label", "detection", ATTENDING)
+SLOW = ("classification", "forecasting", "multi-label", "detection", ATTENDING)
 """Those of which there is a like one, or a simulation: `tests/edge_server/simulation/test_detection.py`."""
 
 

@@ -13,7 +13,7 @@ from edge_client.models.frozen_part import SplitNetwork, find_split
 from edge_server.storage.run_folder import RunFolder
 from schemas.tensors.files import FileGroups
 from tests.edge_server.simulation.small import history, run
-from tests.slow import slow
+from tests.slow import mark_slow, slow
 
 WORDS = (
     "model.name=cnn-batch",
@@ -76,7 +76,8 @@ def test_a_run_with_and_without_the_cache_has_the_same_bits(
     assert results(tmp_path / "kept") == results(tmp_path / "not-kept")
 
 
-@pytest.mark.parametrize("recipe", ["attending", slow("hermes"), slow("fjord")])
+@mark_slow
+@pytest.mark.parametrize("recipe", ["attending", "hermes", "fjord"])
 def test_an_objective_that_looks_behind_the_features_alone_trains_on_them(
     tmp_path: Path, recipe: str
 ) -> None:

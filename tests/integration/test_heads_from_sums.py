@@ -18,6 +18,7 @@ from schemas.errors import ConfigError, PeerError
 from tests.edge_server.simulation.small import history, run
 from tests.integration.conftest import ONE_BROKER
 from tests.integration.test_statistics_round import Fleet
+from tests.slow import mark_slow
 
 DIGITS = load_source("digits")
 TEST = DIGITS.subset(range(1000, 1400))
@@ -86,6 +87,7 @@ def test_masks_need_one_tier_and_products_within_their_range() -> None:
         means_of_sums({"head/gram": np.array([[24.0, 2.0]])}, 2, 8.0)
 
 
+@mark_slow
 def test_covariances_from_class_means_come_close_to_the_regression(tmp_path: Path) -> None:
     covariances = 'strategy.groups=[{ name = "class-means", covariances = true }]'
     accuracies = {}

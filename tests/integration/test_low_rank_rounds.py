@@ -99,7 +99,7 @@ def test_a_site_sums_products(tmp_path: Path) -> None:
         slow("adafl-scaffold", ()),
         slow("fedadam", ("local-epochs=0", "rounds=2")),
         slow("ditto", ()),
-        ("dp-fedavg", ("privacy.clip=0.5",)),
+        slow("dp-fedavg", ("privacy.clip=0.5",)),
         ("fedavg", ("privacy.secure-aggregation=true", "privacy.min-holders=3", "num-clients=4")),
         ("fedavg", ('strategy.uplink=["top-k", "int8", "zstd"]', "training.sam-radius=0.05")),
     ],

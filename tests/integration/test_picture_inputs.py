@@ -23,6 +23,7 @@ from edge_client.training.choice import make_trainer
 from schemas.messages import DeliverTask
 from schemas.values import Preprocessing, Resizing, TrainerName
 from tests.integration.bench import Bench
+from tests.slow import slow
 
 MEAN, STD = (0.48, 0.45, 0.4), (0.23, 0.22, 0.21)
 AS_KNOWN = (
@@ -42,7 +43,7 @@ def photos(root: Path, *, size: tuple[int, int] = (90, 60), grey: bool = False) 
     return root
 
 
-@pytest.mark.parametrize("trainer", ["torch", "onnx"])
+@pytest.mark.parametrize("trainer", [slow("torch"), "onnx"])
 def test_training_and_the_exported_file_compute_the_same_of_a_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer: TrainerName
 ) -> None:

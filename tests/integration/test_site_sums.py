@@ -20,6 +20,7 @@ from schemas.errors import Reason
 from schemas.messages import SiteSum, SumMember, SumRequest, TrainTask, Update
 from schemas.tensors.arrays import Groups
 from tests.integration.bench import Bench
+from tests.slow import slow
 
 NAMES = ("barn.weak", "barn.strong")
 
@@ -113,7 +114,7 @@ class SiteBench(Bench):
     ("recipe", "words"),
     [
         ("attending", ["model.name=two-nn"]),
-        ("fedavg", ["model.name=cnn-batch", "tiers.ratios=[0.5, 0.0]"]),
+        slow("fedavg", ["model.name=cnn-batch", "tiers.ratios=[0.5, 0.0]"]),
         ("fedavg", ["model.name=mlp", 'strategy.uplink=[{name="top-k", share=0.1}, "int8", "zstd"]']),
     ],
 )

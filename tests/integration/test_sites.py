@@ -21,6 +21,7 @@ from schemas.topics import Channel, DeviceTopic, SiteTopic
 from schemas.values import DataCard
 from tests.integration.conftest import DEADLINE_S, ONE_BROKER, Command, Run, demo_config, read_until
 from tests.integration.device_threads import in_threads, sharing_agent
+from tests.slow import mark_slow
 
 NAMES = ("barn.a", "barn.b", "loose")
 BROKER = "embedded" if find_mosquitto() is None else "mosquitto"
@@ -73,6 +74,7 @@ def gateway(command: Command, upstream: BrokerAddress, below: BrokerAddress, out
     return command("edge-server", "gateway", *names, *links, *words)
 
 
+@mark_slow
 @ONE_BROKER
 def test_a_gateway_that_is_killed_and_returns_changes_no_bit_of_the_model(
     address: BrokerAddress, command: Command, tmp_path: Path

@@ -29,6 +29,7 @@ from schemas.tensors.files import FileGroups
 from schemas.values import CapabilityProfile, TrainerName
 from tests.integration.bench import Bench
 from tests.integration.conftest import ONE_BROKER
+from tests.slow import mark_slow
 
 WORDS = ("data.source=digits", "model.name=mlp", "num-clients=3", "workers=1")
 
@@ -189,6 +190,7 @@ def test_the_command_prints_and_writes_what_a_federation_file_may_state(
     assert (about.mean, about.std) == ((mean / 16,), (6 / 16,))
 
 
+@mark_slow
 def test_a_resumed_run_keeps_its_figures_and_asks_nobody_again(tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["simulate", "attending", *WORDS, "data.scaling=federated", "local-epochs=1"]

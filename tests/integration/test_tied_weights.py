@@ -24,8 +24,7 @@ SHAPE = (1, 4, 4)
         *((recipe, "torch") for recipe in ("attending", "scaffold", "fedp3")),
         *(slow(recipe, "torch") for recipe in ("attending-l1", "attending-literal", "heterofl", "fjord")),
         *(slow(recipe, "torch") for recipe in ("fedprox", "hermes", "igfl", "fedmix")),
-        ("attending", "onnx"),
-        slow("attending-l1", "onnx"),
+        *(slow(recipe, "onnx") for recipe in ("attending", "attending-l1")),
     ],
 )
 def test_every_recipe_trains_it_and_the_device_has_the_servers_model(

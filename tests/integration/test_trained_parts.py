@@ -93,7 +93,7 @@ def test_a_device_that_is_too_old_to_resize_pictures_is_left_out_where_they_are(
         ("attending", ()),
         slow("adafl-scaffold", ()),
         slow("fedadam", ()),
-        ("dp-fedavg", ("privacy.clip=0.5",)),
+        slow("dp-fedavg", ("privacy.clip=0.5",)),
         ("fedavg", ("privacy.secure-aggregation=true", "privacy.min-holders=3", "num-clients=4")),
     ],
 )

@@ -24,6 +24,7 @@ from edge_client.training.step_graphs.running.objectives.registry import DRAWN_I
 from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
+from tests.slow import mark_slow
 from tests.step_graphs import __main__ as command
 from tests.step_graphs import cases
 from tests.step_graphs.cases import plan
@@ -49,6 +50,7 @@ def test_optimizers_take_torchs_steps(optimizer: str) -> None:
     assert found.is_close, found
 
 
+@mark_slow
 def test_convolutions_and_overlapping_pools_take_torchs_steps() -> None:
     case = cases.Case("cnn-batch", 1)
     small = cases.network(case.model, case.tier, (1, 12, 12))
@@ -143,6 +145,7 @@ def test_a_missing_scaler_is_noticed() -> None:
     assert not difference(case, found, drawn(found, ())).is_same
 
 
+@mark_slow
 def test_running_statistics_of_another_momentum_are_noticed() -> None:
     found, case = _normalised(), cases.Case("mlp", 5)
     graphs = drawn(found, ())

@@ -57,6 +57,7 @@ def test_aggregators_that_die_in_their_calls_change_nothing() -> None:
     assert play(scenario, deaths).violation is None
 
 
+@mark_slow
 def test_a_mutant_is_found_and_its_seed_shrinks() -> None:
     with MUTANTS["recovery-round-behind"].in_place():
         # Seed 0 fails too, and takes four times as long to shrink.

@@ -21,6 +21,7 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import compact
 from schemas.submodel import SubModelSpec
 from schemas.values import Preprocessing
+from tests.slow import mark_slow
 
 SHAPE = (1, 8, 8)
 
@@ -221,6 +222,7 @@ print(*sys.modules)
 """
 
 
+@mark_slow
 def test_with_a_given_graph_no_exporter_is_needed(graph: bytes, drawn: list[str], tmp_path: Path) -> None:
     (tmp_path / "graph").write_bytes(graph)
     command = [sys.executable, "-c", EXPORT, tmp_path, tmp_path / "graph"]

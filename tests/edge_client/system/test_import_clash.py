@@ -10,7 +10,7 @@ import pytest
 from edge_client.system import user_code
 from edge_client.system.user_code import users_function
 from schemas.errors import ConfigError
-from tests.slow import slow
+from tests.slow import mark_slow, slow
 
 ROOT = Path(user_code.HOME)
 DATA = """
@@ -92,6 +92,7 @@ def test_a_users_schemas_does_not_hide_the_package(folder: Path, words: tuple[st
     assert done.returncode == 0, done.stderr
 
 
+@mark_slow
 def test_worker_processes_find_user_code_in_the_current_folder(folder: Path) -> None:
     done = run(folder, "-c", SIMULATION, path=str(folder.parent / "elsewhere"))
     assert done.returncode == 0, done.stderr

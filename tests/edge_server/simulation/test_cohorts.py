@@ -117,7 +117,7 @@ def columns(out: Path, *names: str) -> list[list[Any]]:
     [
         ("fedavg", ("simulation.clock=['pi-4']",), {4, 2}),
         slow("fedprox", ("momentum=0.9", "simulation.hold-out=0.2"), {4, 2}),
-        ("scaffold", ("simulation.hold-out=0.2",), {4, 2}),
+        slow("scaffold", ("simulation.hold-out=0.2",), {4, 2}),
         ("attending", ("model.name=two-nn", "tiers.ratios=[0.5,0.0]", "sam-radius=0"), {3}),
     ],
 )

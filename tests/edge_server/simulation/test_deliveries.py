@@ -8,10 +8,12 @@ import pytest
 from edge_server.storage.journal_reader import JournalReader
 from schemas.errors import ConfigError
 from tests.edge_server.simulation.small import StopAfter, last_model, run
+from tests.slow import mark_slow
 
 WORDS = ("num-clients=2", "rounds=3", "local-epochs=1")
 
 
+@mark_slow
 def test_deliveries_between_rounds_do_not_change_the_training(tmp_path: Path) -> None:
     run(tmp_path / "plain", "fedavg", *WORDS)
     delivering = (*WORDS, "deliver-every=2")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tests.edge_server.simulation.small import StopAfter, history, last_model, run
+from tests.slow import mark_slow
 
 DELTA = 'strategy.downlink=["delta", {name="int8", levels=7}, "zstd"]'
 TIERS = ("num-clients=4", "tiers.ratios=[0.5, 0.0]", "learning-rate=0.1")
@@ -16,6 +17,7 @@ def test_lossless_deltas_do_not_change_a_masked_run(tmp_path: Path) -> None:
     assert last_model(tmp_path / "delta") == last_model(tmp_path / "plain")
 
 
+@mark_slow
 def test_a_run_whose_devices_miss_rounds_resumes_to_the_same_result(tmp_path: Path) -> None:
     words = (*TIERS, "fraction=0.5", "rounds=4")
     whole, broken = tmp_path / "whole", tmp_path / "broken"

@@ -59,7 +59,7 @@ def test_a_device_tests_what_has_come_since_its_last_training() -> None:
 
 @pytest.mark.parametrize(
     ("when", "rounds"),
-    [slow("when=drift", range(10, 40)), ("when=new-data", range(8, 9)), ("when=every-s", range(9, 12))],
+    [slow("when=drift", range(10, 40)), ("when=new-data", range(8, 9)), slow("when=every-s", range(9, 12))],
 )
 def test_rounds_begin_when_digits_come(tmp_path: Path, when: str, rounds: range) -> None:
     out = tmp_path / "run"

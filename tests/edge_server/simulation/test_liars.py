@@ -30,7 +30,7 @@ from tests.edge_server.own_networks import NAME as NETWORKS
 from tests.edge_server.simulation.liars import LIAR, SILENT, Lie, Sent, run_with
 from tests.edge_server.simulation.small import history
 from tests.once import made_once
-from tests.slow import slow
+from tests.slow import mark_slow, slow
 
 POINTS = 0.02
 ROUNDS, EPOCHS, BATCH = 3, 6, 32
@@ -276,6 +276,7 @@ def test_a_group_without_trust_in_devices_resists_arrays_within_bounds(name, run
     assert runs.accuracy(words, times(4, group)) > runs.without(words) - POINTS
 
 
+@mark_slow
 def test_the_mean_and_the_controls_are_listed_as_trusting_because_they_do_not_resist(runs):
     controls = words_for("groups", "control")
     assert runs.accuracy((), times(-4, "model")) < runs.without(()) - POINTS

@@ -19,6 +19,7 @@ from edge_server.simulation.engines import ENGINES, prepare_engine
 from edge_server.simulation.local_engine import LocalEngine, OwnProcessEngine
 from edge_server.simulation.population import DataShares, SharedData
 from schemas.values import Preprocessing
+from tests.slow import mark_slow
 
 DEADLINE_S = 120
 
@@ -48,6 +49,7 @@ except KeyboardInterrupt:
 """
 
 
+@mark_slow
 def test_ctrl_c_during_process_creation_stops_only_the_parent() -> None:
     done = subprocess.run(
         [sys.executable, "-c", BEGUN_AND_STOPPED],

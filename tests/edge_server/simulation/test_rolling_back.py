@@ -12,6 +12,7 @@ from edge_server.storage.records import Summary
 from edge_server.strategy.closing import close_round
 from edge_server.strategy.strategy import State
 from tests.edge_server.simulation.small import StopAfter, history, last_model, run
+from tests.slow import mark_slow
 
 WORDS = ("num-clients=3", "rounds=4", "test-samples=20", "simulation.clock=[]")
 LIAR = "device-0001"
@@ -51,6 +52,7 @@ def test_the_run_continues_from_the_previous_model_without_the_liar(tmp_path: Pa
     assert_rolled_back(tmp_path / "whole", run(tmp_path / "whole", "fedavg", *words))
 
 
+@mark_slow
 def test_a_resumed_run_ends_like_an_uninterrupted_one(tmp_path: Path, poisoned: None) -> None:
     words = (*WORDS, "learning-rate=0.1")
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"

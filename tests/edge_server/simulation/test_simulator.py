@@ -32,6 +32,7 @@ def test_the_number_of_workers_changes_nothing(unbroken: Path, tmp_path: Path) -
     assert last_model(tmp_path / "two") == last_model(unbroken)
 
 
+@mark_slow
 def test_another_seed_changes_history(unbroken: Path, tmp_path: Path) -> None:
     run(tmp_path / "other", "attending", *MIXED, "federation.seed=1")
     assert (tmp_path / "other" / "history.jsonl").read_bytes() != (unbroken / "history.jsonl").read_bytes()
@@ -59,6 +60,7 @@ def test_an_interrupted_run_leaves_a_complete_folder_and_resumes_to_the_same_res
     assert last_model(out) == last_model(unbroken)
 
 
+@mark_slow
 def test_a_run_that_closed_no_round_resumes_from_its_start(unbroken: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert run(out, "attending", *MIXED, watcher=StopAfter(0)).outcome == "interrupted"
@@ -199,6 +201,7 @@ def test_a_restless_fleet_resumes_to_the_same_result(tmp_path: Path, monkeypatch
     assert last_model(whole) == last_model(broken)
 
 
+@mark_slow
 def test_a_restless_fleet_fills_buffers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _restless(monkeypatch)
     buffered = ("fraction=1.0", "clients.mode=buffered", "buffer-size=3", "concurrency=6")

@@ -15,7 +15,7 @@ from edge_server.coordinator.round_tests import RoundTest, RoundTests, usual_cou
 from tests.edge_server.simulation.small import StopAfter, history, last_model, run
 from tests.edge_server.simulation.test_rolling_back import WORDS as UNDONE
 from tests.edge_server.simulation.test_rolling_back import assert_rolled_back, poisoned
-from tests.slow import slow
+from tests.slow import mark_slow, slow
 
 __all__ = ["poisoned"]
 
@@ -90,6 +90,7 @@ def test_a_lost_process_costs_time_and_no_figure(
     assert caplog.text.count("the server itself tests from now on") <= 1
 
 
+@mark_slow
 def test_a_run_that_is_killed_before_its_test_has_ended_tests_that_model_again(
     between: Path, tmp_path: Path, begun: list[RoundTests], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,7 @@ from tests.hostile.stealth.attacks import (
     times,
 )
 from tests.hostile.stealth.play import Result, play
-from tests.slow import mark_slow, slow
+from tests.slow import mark_slow
 
 FACTOR = 4
 SETTINGS = FirewallSettings(norm_factor=FACTOR, norm_spread=1)
@@ -110,8 +110,9 @@ def silent(tmp_path_factory: pytest.TempPathFactory) -> Result:
     return play(tmp_path_factory.mktemp("stealth") / "silent", "median", None, *FEW)
 
 
+@mark_slow
 @pytest.mark.parametrize(
-    "name", ["label flip times 5", slow("backdoor times 5"), slow("label flip just below the bound")]
+    "name", ["label flip times 5", "backdoor times 5", "label flip just below the bound"]
 )
 def test_the_median_withstands_one_liar_of_five(name, silent, tmp_path: Path):
     attack = attacks(FirewallSettings(), 10)[name]

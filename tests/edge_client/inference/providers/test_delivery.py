@@ -20,6 +20,7 @@ from edge_client.storage.blob_store import BlobStore
 from tests.edge_client.agent.births import Births
 from tests.edge_client.inference.providers.conftest import Offer
 from tests.edge_client.inference.providers.test_trial import CRASHES, FAST, LIES, digest_of, examples_of
+from tests.slow import mark_slow
 
 
 def deliver(model: Path, state: Path) -> None:
@@ -87,6 +88,7 @@ def test_a_process_that_has_crashed_with_a_provider_takes_the_cpu(
     assert providers == ["cuda"] * (MAX_CRASHES + 1) + ["cpu"]
 
 
+@mark_slow
 def test_a_rollouts_comparison_records_what_runs_the_candidate(
     model: Path, offer: Offer, tmp_path: Path
 ) -> None:

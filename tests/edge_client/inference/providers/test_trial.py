@@ -16,6 +16,7 @@ from edge_client.inference.providers.table import ANY_PROVIDER, CPU_ALONE, Provi
 from edge_client.inference.providers.trial import TrialJob, Use, run_trial, settle_provider
 from edge_client.inference.providers.trial_process import MIN_EXAMPLES
 from tests.edge_client.inference.providers.conftest import Offer
+from tests.slow import mark_slow
 
 LIES, CRASHES, HANGS = "XnnpackExecutionProvider", "ACLExecutionProvider", "QNNExecutionProvider"
 FAST, RESHAPES, SLOW = "CUDAExecutionProvider", "CoreMLExecutionProvider", "OpenVINOExecutionProvider"
@@ -95,6 +96,7 @@ def test_a_slower_one_is_refused_unless_the_user_names_it(model: Path, offer: Of
     assert settle(model, ProviderSettings(("openvino",))).provider == "openvino"
 
 
+@mark_slow
 def test_of_a_list_the_first_that_is_right_runs_the_model(model: Path, offer: Offer) -> None:
     offer(FAST, LIES, SLOW)
     choice = settle(model, ProviderSettings(("xnnpack", "openvino", "cuda")))

@@ -10,6 +10,7 @@ import torch
 
 from edge_client.training.evaluation import loss_of, squared_error
 from edge_server.coordinator.validation.calibration import Minimum, calibrate, minimize
+from tests.slow import mark_slow
 
 CLASSES, COUNT = 5, 400
 RNG = np.random.default_rng(7)
@@ -58,6 +59,7 @@ def test_the_smallest_value_of_a_quadratic_function_is_found():
     torch.testing.assert_close(minimum.point, least, rtol=0, atol=1e-3)
 
 
+@mark_slow
 def test_a_fit_imports_no_compiler():
     """The optimizers of torch import it: 1.2 s of processor time and 80 MB of each server."""
     script = """

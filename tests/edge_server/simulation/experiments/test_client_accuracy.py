@@ -12,6 +12,7 @@ from edge_server.config.load import load_config
 from edge_server.simulation.experiments.league_scores import FILE, class_accuracies, client_accuracies, of_mix
 from edge_server.simulation.simulator import simulate
 from tests.edge_server.simulation.experiments.made_up import Quiet
+from tests.slow import mark_slow
 
 
 def test_the_accuracy_of_a_class_is_its_share_of_right_answers() -> None:
@@ -31,6 +32,7 @@ def test_a_clients_mix_weighs_the_classes() -> None:
     assert of_mix(accuracies, np.array([0, 2, 5])) == 1.0
 
 
+@mark_slow
 def test_every_client_of_a_run_has_an_accuracy_and_it_is_kept(tmp_path: Path) -> None:
     words = ["data.source=digits", "model.name=mlp", "num-clients=5", "rounds=2", "partition=iid"]
     config = load_config("heterofl", [*words, "workers=1"])

@@ -13,7 +13,7 @@ from edge_server.simulation.experiments.compare import checked_plan, named_exper
 from edge_server.simulation.experiments.experiment import experiment_names, load_experiment
 from edge_server.simulation.experiments.sizes import mean_parameters
 from schemas.errors import ConfigError
-from tests.slow import slow
+from tests.slow import mark_slow, slow
 
 BASE = """
 title = "two recipes"
@@ -312,6 +312,7 @@ def test_the_papers_tables_and_our_own_comparisons_are_shipped():
     }
 
 
+@mark_slow
 def test_the_strategies_of_figure_11_obey_equation_9_and_prune_the_share_p_of_the_parameters():
     plan = make_plan(load_experiment("attending-figure-11"), RunSelection())
     labels = [cell.row for cell in plan.cells]

@@ -39,6 +39,7 @@ def folders(ended: EndedRuns) -> list[str]:
     return [done.run.folder for done in ended.done]
 
 
+@mark_slow
 @pytest.mark.usefixtures("forked")
 def test_the_models_are_those_of_one_run_after_the_other(tmp_path: Path) -> None:
     ended = {
