@@ -4,57 +4,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from schemas import messages, values
 from schemas.base import fields_of
 from schemas.errors import Reason
-from schemas.messages import (
-    Acknowledgement,
-    Birth,
-    BlobRequest,
-    BroadcastEnd,
-    BroadcastProgress,
-    CertificateRequest,
-    ClientOffer,
-    ClientReport,
-    ClientWithdrawal,
-    Death,
-    DeliverTask,
-    Delivery,
-    DiagnosticPart,
-    DiagnosticReceipt,
-    DiagnosticRefusal,
-    DiagnosticRequest,
-    EntrustedShares,
-    FederationEnd,
-    Increment,
-    IssuedCertificate,
-    KeyAdvertisement,
-    KeyShares,
-    Lease,
-    LeaseHolder,
-    MaskCohort,
-    Message,
-    ModelOffer,
-    ModelReport,
-    ModelWithdrawal,
-    Refusal,
-    RoundAnnouncement,
-    SiteBirth,
-    SiteDeath,
-    SiteReceipt,
-    SiteSum,
-    SiteTerms,
-    StandbyEntry,
-    StandbyRefusal,
-    StandbyReport,
-    SumMember,
-    SumRequest,
-    TaskReply,
-    Telemetry,
-    TrainTask,
-    UnmaskAnswer,
-    UnmaskRequest,
-    Update,
-)
 from schemas.messages.blobs import Addresses, ObjectStoreTerms
 from schemas.messages.client_update import UpdateCause, UpdateStage, UpdateTerms
 from schemas.messages.remote import Diagnostic, DiagnosticObstacle
@@ -64,21 +16,8 @@ from schemas.security.secure_aggregation import MaskedSegment, MaskingTerms, Mem
 from schemas.strategy import Component, PersonalPruning, StrategySpec, TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from schemas.tensors.chunks import BlobRef, digest_of
-from schemas.values import (
-    BoardState,
-    CapabilityProfile,
-    DataCard,
-    DeliveryMetrics,
-    DeliveryVerdict,
-    Eligibility,
-    Feature,
-    MeasuredSpeed,
-    ModelSpec,
-    Preprocessing,
-    TrainingMetrics,
-)
 
-AnyTask = TypeVar("AnyTask", TrainTask, DeliverTask)
+AnyTask = TypeVar("AnyTask", messages.TrainTask, messages.DeliverTask)
 FEDERATION, DEVICE, RUN, SITE = "home", "pi-3", "run-1", "barn"
 DIGEST = digest_of(b"a blob")
 PEM = "-----BEGIN {0}-----\nMIIB\n-----END {0}-----\n"
@@ -105,33 +44,33 @@ SIGNED = SignedManifest(
 def plain_task(kind: type[AnyTask], **stated: Any) -> AnyTask:
     """A task of round 1 that states no more than it must."""
     usual = {"federation": FEDERATION, "run": RUN, "round": 1, "attempt": 1, "tier": 1, "ratio": 0.0}
-    usual |= {"model": ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10), "blobs": {}}
-    training = {"training": TrainingPlan()} if kind is TrainTask else {}
+    usual |= {"model": values.ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10), "blobs": {}}
+    training = {"training": TrainingPlan()} if kind is messages.TrainTask else {}
     return kind(**(usual | training | stated))
 
 
-def plain_update(device: str = "pi", examples: int = 10, **stated: Any) -> Update:
+def plain_update(device: str = "pi", examples: int = 10, **stated: Any) -> messages.Update:
     """An update of round 1 that states no more than it must."""
     usual = {"federation": FEDERATION, "device": device, "run": RUN, "round": 1, "attempt": 1}
-    metrics = TrainingMetrics(examples=examples, epochs=1, steps=1)
-    return Update(**(usual | {"blob": BlobRef(digest=DIGEST, size=1), "metrics": metrics} | stated))
+    metrics = values.TrainingMetrics(examples=examples, epochs=1, steps=1)
+    return messages.Update(**(usual | {"blob": BlobRef(digest=DIGEST, size=1), "metrics": metrics} | stated))
 
 
-def plain_metrics(**stated: Any) -> DeliveryMetrics:
+def plain_metrics(**stated: Any) -> values.DeliveryMetrics:
     """What a device must say of a delivered model."""
     usual = {"parameters": 1, "macs": 1, "onnx_bytes": 1, "onnx_sha256": "0" * 64}
-    return DeliveryMetrics(**(usual | {"examples": 0, "max_difference": 0, "latency_ms": 0} | stated))
+    return values.DeliveryMetrics(**(usual | {"examples": 0, "max_difference": 0, "latency_ms": 0} | stated))
 
 
-TRAIN_TASK = TrainTask(
+TRAIN_TASK = messages.TrainTask(
     federation=FEDERATION,
     run=RUN,
     round=3,
     attempt=4,
     tier=2,
     ratio=0.5,
-    model=ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10),
-    preprocessing=Preprocessing(scale=16.0, mean=(0.5,), std=(0.25,), class_names=("zero", "one")),
+    model=values.ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10),
+    preprocessing=values.Preprocessing(scale=16.0, mean=(0.5,), std=(0.25,), class_names=("zero", "one")),
     spec=SubModelSpec(kept={"conv2": 32, "linear1": (4, 0, 2)}),
     personal=PersonalPruning(ratios={"conv2": 0.5}),
     returned=("conv2", "linear2"),
@@ -165,12 +104,12 @@ TRAIN_TASK = TrainTask(
         ),
     ),
     blobs={"layer-1": BlobRef(digest=DIGEST, size=300_000, chunk_bytes=65_536)},
-    layers=(Increment(blob="layer-1", unpacked=400_000),),
+    layers=(messages.Increment(blob="layer-1", unpacked=400_000),),
     channels={"layer-1": 1},
     deadline_s=599.5,
     manifest=SIGNED,
 )
-DELIVER_TASK = DeliverTask(
+DELIVER_TASK = messages.DeliverTask(
     **fields_of(TRAIN_TASK, "federation", "run", "round", "tier", "ratio", "model", "preprocessing", "spec"),
     **fields_of(TRAIN_TASK, "depot", "layers", "channels"),
     attempt=5,
@@ -181,9 +120,12 @@ DELIVER_TASK = DeliverTask(
     provenance={"git": "c405d1a"},
     manifest=SIGNED,
 )
-COLUMNS = (Feature(name="temperature", unit="°C", kind="number"), Feature(name="door", kind="truth"))
-TABLE_CARD = DataCard(source="csv:a.csv", examples=9, input_shape=(2,), num_classes=2, columns=COLUMNS)
-OF_A_TABLE = Preprocessing(scale=1.0, mean=(20.0, 0.5), std=(2.0, 0.5), columns=COLUMNS)
+COLUMNS = (
+    values.Feature(name="temperature", unit="°C", kind="number"),
+    values.Feature(name="door", kind="truth"),
+)
+TABLE_CARD = values.DataCard(source="csv:a.csv", examples=9, input_shape=(2,), num_classes=2, columns=COLUMNS)
+OF_A_TABLE = values.Preprocessing(scale=1.0, mean=(20.0, 0.5), std=(2.0, 0.5), columns=COLUMNS)
 
 OF_DEVICE = {"federation": FEDERATION, "device": DEVICE}
 OF_ATTEMPT = {**OF_DEVICE, "run": RUN, "attempt": 4}
@@ -193,12 +135,12 @@ ASKED = {**OF_DEVICE, "request": "0123456789abcdef"}
 OF_MODEL = {**OF_DEVICE, "rollout": "run-1-20240101", "version": RUN}
 OF_CLIENT = {**OF_DEVICE, "rollout": "0.2.0-20240101", "version": "0.2.0"}
 
-MESSAGES_BY_KIND: dict[str, Message] = {
-    "birth": Birth(
+MESSAGES_BY_KIND: dict[str, messages.Message] = {
+    "birth": messages.Birth(
         **OF_DEVICE,
         session=1700000000001,
         certificate_until=1.8e9,
-        profile=CapabilityProfile(
+        profile=values.CapabilityProfile(
             machine="Raspberry Pi 3",
             processor="BCM2835",
             architecture="armv7l",
@@ -208,11 +150,11 @@ MESSAGES_BY_KIND: dict[str, Message] = {
             disk_bytes=32_000_000_000,
             disk_free_bytes=20_000_000_000,
             accelerator="none",
-            speed=MeasuredSpeed(
+            speed=values.MeasuredSpeed(
                 training_macs_per_s=1.5e9, memory_bytes_per_s=2e9, resident_bytes=200_000_000
             ),
             further_speeds=(
-                MeasuredSpeed(trainer="onnx", training_macs_per_s=2e9, resident_bytes=85_000_000),
+                values.MeasuredSpeed(trainer="onnx", training_macs_per_s=2e9, resident_bytes=85_000_000),
             ),
             celsius=61.5,
             throttling=("under-voltage-since-boot",),
@@ -222,22 +164,22 @@ MESSAGES_BY_KIND: dict[str, Message] = {
             tier=2,
             software={"torch": "2.5.1"},
         ),
-        data=DataCard(source="digits", examples=120, input_shape=(1, 8, 8), num_classes=10),
-        eligibility=Eligibility.PAUSE,
+        data=values.DataCard(source="digits", examples=120, input_shape=(1, 8, 8), num_classes=10),
+        eligibility=values.Eligibility.PAUSE,
         ineligible_because="80 °C, at most 70 °C",
         instance="4f2a31c09d8e7b60",
         origin="raspberrypi, process 411, 192.168.1.7",
     ),
-    "death": Death(**OF_DEVICE, session=1700000000001),
+    "death": messages.Death(**OF_DEVICE, session=1700000000001),
     "task": TRAIN_TASK,
-    "task-reply": TaskReply(
+    "task-reply": messages.TaskReply(
         **OF_TASK, accepted=False, reason=Reason.TASK_FAILED, detail="no pictures", listens=(1, 2)
     ),
-    "heard": BroadcastProgress(**OF_ATTEMPT, digest=DIGEST, index=7),
-    "broadcast-end": BroadcastEnd(**OF_ATTEMPT, digests=(DIGEST,)),
-    "site-birth": SiteBirth(**OF_SITE, session=4),
-    "site-death": SiteDeath(**OF_SITE, session=4),
-    "site-terms": SiteTerms(
+    "heard": messages.BroadcastProgress(**OF_ATTEMPT, digest=DIGEST, index=7),
+    "broadcast-end": messages.BroadcastEnd(**OF_ATTEMPT, digests=(DIGEST,)),
+    "site-birth": messages.SiteBirth(**OF_SITE, session=4),
+    "site-death": messages.SiteDeath(**OF_SITE, session=4),
+    "site-terms": messages.SiteTerms(
         **OF_SITE,
         run=RUN,
         sites=(SITE, "barn.loft"),
@@ -245,13 +187,13 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         transforms=(Component(name="discount-staleness", options={"power": 0.5}),),
         uploads_at_once=8,
     ),
-    "sum-request": SumRequest(
+    "sum-request": messages.SumRequest(
         **OF_SITE,
         run=RUN,
         round=4,
-        members={"barn.pi-3": SumMember(attempt=5, digest=DIGEST, weight=600, staleness=1)},
+        members={"barn.pi-3": messages.SumMember(attempt=5, digest=DIGEST, weight=600, staleness=1)},
     ),
-    "site-sum": SiteSum(
+    "site-sum": messages.SiteSum(
         **OF_SITE,
         run=RUN,
         round=4,
@@ -259,23 +201,23 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         members={"barn.pi-3": 600},
         blob=BlobRef(digest=DIGEST, size=13_000_000),
     ),
-    "update": Update(
+    "update": messages.Update(
         **OF_TASK,
         blob=BlobRef(digest=DIGEST, size=1234),
         spec=SubModelSpec(kept={"conv2": (5, 1)}),
-        metrics=TrainingMetrics(
+        metrics=values.TrainingMetrics(
             examples=100, epochs=2, steps=14, train_loss=0.75, received_loss=1.5, accuracy=0.5, seconds=12.25
         ),
         deposited=True,
         heard_bytes=1_000_000,
         fetched_bytes=2_000_000,
     ),
-    "delivery": Delivery(
+    "delivery": messages.Delivery(
         **OF_DEVICE,
         run=RUN,
         round=10,
         attempt=12,
-        metrics=DeliveryMetrics(
+        metrics=values.DeliveryMetrics(
             parameters=498_365,
             macs=1_000_000,
             onnx_bytes=2_000_000,
@@ -288,7 +230,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
             variant="int8",
             variant_accuracy=0.875,
             why="fastest at 3.500 ms; int8 2.00 x as fast as fp32, no accuracy lost",
-            verdict=DeliveryVerdict(
+            verdict=values.DeliveryVerdict(
                 served=False,
                 why="accuracy: 87.5% of 16 examples, 93.8% before",
                 earlier="run-1 round 4",
@@ -300,16 +242,16 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         heard_bytes=1_000_000,
         fetched_bytes=2_000_000,
     ),
-    "blob-request": BlobRequest(**OF_DEVICE, digest=DIGEST, first=16, count=8),
-    "acknowledgement": Acknowledgement(**OF_ATTEMPT, digest=DIGEST, manifest=SIGNED),
-    "refusal": Refusal(
+    "blob-request": messages.BlobRequest(**OF_DEVICE, digest=DIGEST, first=16, count=8),
+    "acknowledgement": messages.Acknowledgement(**OF_ATTEMPT, digest=DIGEST, manifest=SIGNED),
+    "refusal": messages.Refusal(
         **OF_ATTEMPT,
         digest=DIGEST,
         reason=Reason.STALE_ROUND,
         detail="round 4 is under way",
         instance="4f2a31c09d8e7b60",
     ),
-    "telemetry": Telemetry(
+    "telemetry": messages.Telemetry(
         **OF_DEVICE,
         session=1700000000001,
         phase="training",
@@ -317,20 +259,20 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         epoch=1,
         epochs=2,
         loss=0.75,
-        board=BoardState(
+        board=values.BoardState(
             celsius=48.5, battery=0.8, memory_bytes=310_000_000, memory_free_bytes=120_000_000, load=0.9
         ),
     ),
-    "round-announcement": RoundAnnouncement(
+    "round-announcement": messages.RoundAnnouncement(
         federation=FEDERATION, run=RUN, round=3, rounds=10, phase="training", selected=5
     ),
-    "federation-end": FederationEnd(federation=FEDERATION, run=RUN, outcome="finished", rounds=10),
-    "lease": Lease(
+    "federation-end": messages.FederationEnd(federation=FEDERATION, run=RUN, outcome="finished", rounds=10),
+    "lease": messages.Lease(
         federation=FEDERATION,
         state="held",
         epoch=2,
         beat=17,
-        holder=LeaseHolder(
+        holder=messages.LeaseHolder(
             instance="9f2c",
             host="server-1",
             machine="boot/pid:[1]",
@@ -342,34 +284,36 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         run=RUN,
         standby="7a11",
     ),
-    "standby-report": StandbyReport(
+    "standby-report": messages.StandbyReport(
         federation=FEDERATION, standby="7a11", series="b0b0", known=9, confirmed=8, origin="server-2"
     ),
-    "standby-entry": StandbyEntry(
+    "standby-entry": messages.StandbyEntry(
         federation=FEDERATION,
         standby="7a11",
         series="b0b0",
         number=9,
         entry=BlobRef(digest=DIGEST, size=2048),
     ),
-    "standby-refusal": StandbyRefusal(federation=FEDERATION, standby="7a11", detail="differential privacy"),
-    "certificate-request": CertificateRequest(
+    "standby-refusal": messages.StandbyRefusal(
+        federation=FEDERATION, standby="7a11", detail="differential privacy"
+    ),
+    "certificate-request": messages.CertificateRequest(
         **OF_DEVICE, csr=PEM.format("CERTIFICATE REQUEST"), proof=DIGEST
     ),
-    "issued-certificate": IssuedCertificate(
+    "issued-certificate": messages.IssuedCertificate(
         **OF_DEVICE, certificate=PEM.format("CERTIFICATE"), authority=PEM.format("CERTIFICATE"), proof=DIGEST
     ),
-    "key-advertisement": KeyAdvertisement(**OF_TASK, mask_key=DIGEST, share_key=DIGEST),
-    "mask-cohort": MaskCohort(
+    "key-advertisement": messages.KeyAdvertisement(**OF_TASK, mask_key=DIGEST, share_key=DIGEST),
+    "mask-cohort": messages.MaskCohort(
         **OF_TASK, members=(Member(name=DEVICE, sub_model=1, mask_key=DIGEST, share_key=DIGEST),)
     ),
-    "key-shares": KeyShares(**OF_TASK, shares={"pi-4": "0f" * 115}),
-    "entrusted-shares": EntrustedShares(**OF_TASK, shares={"pi-4": "f0" * 115}),
-    "unmask-request": UnmaskRequest(**OF_TASK, survivors=(DEVICE, "pi-4")),
-    "unmask-answer": UnmaskAnswer(
+    "key-shares": messages.KeyShares(**OF_TASK, shares={"pi-4": "0f" * 115}),
+    "entrusted-shares": messages.EntrustedShares(**OF_TASK, shares={"pi-4": "f0" * 115}),
+    "unmask-request": messages.UnmaskRequest(**OF_TASK, survivors=(DEVICE, "pi-4")),
+    "unmask-answer": messages.UnmaskAnswer(
         **OF_TASK, seeds={DEVICE: ("0a" * 33, "0b" * 33), "pi-4": ("0c" * 33,)}, keys={"pi-5": "0d" * 33}
     ),
-    "model-offer": ModelOffer(
+    "model-offer": messages.ModelOffer(
         **OF_MODEL,
         tier=2,
         blob=BlobRef(digest=DIGEST, size=1_990_000),
@@ -378,19 +322,21 @@ MESSAGES_BY_KIND: dict[str, Message] = {
             examples=100, accuracy_drop=0.01, latency_ratio=2.0, error_rate=0.05, crashes=1, watch_s=60.0
         ),
     ),
-    "diagnostic-request": DiagnosticRequest(
+    "diagnostic-request": messages.DiagnosticRequest(
         **ASKED, what=Diagnostic.LOGS, since_s=3600.0, level="warning", lines=200, wanted=(4, 5)
     ),
-    "diagnostic-receipt": DiagnosticReceipt(**ASKED),
-    "diagnostic-part": DiagnosticPart(**ASKED, part=1, parts=2, digest=DIGEST, text='{"what": "doctor"}'),
-    "diagnostic-refusal": DiagnosticRefusal(
+    "diagnostic-receipt": messages.DiagnosticReceipt(**ASKED),
+    "diagnostic-part": messages.DiagnosticPart(
+        **ASKED, part=1, parts=2, digest=DIGEST, text='{"what": "doctor"}'
+    ),
+    "diagnostic-refusal": messages.DiagnosticRefusal(
         **ASKED,
         obstacle=DiagnosticObstacle.RATE_LIMITED,
         again_s=60.0,
         detail="more than 4 such requests in a row",
     ),
-    "model-withdrawal": ModelWithdrawal(**OF_MODEL, detail="2 of 2 failed in the canary"),
-    "model-report": ModelReport(
+    "model-withdrawal": messages.ModelWithdrawal(**OF_MODEL, detail="2 of 2 failed in the canary"),
+    "model-report": messages.ModelReport(
         **OF_MODEL,
         stage=Stage.REFUSED,
         cause=Cause.ACCURACY,
@@ -398,7 +344,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         running=ModelMeasurement(examples=100, accuracy=0.875, latency_ms=1.5),
         candidate=ModelMeasurement(examples=100, accuracy=0.5, latency_ms=1.25),
     ),
-    "client-offer": ClientOffer(
+    "client-offer": messages.ClientOffer(
         **OF_CLIENT,
         blob=BlobRef(digest=DIGEST, size=9_000_000, chunk_bytes=65_536),
         manifest=SIGNED,
@@ -407,8 +353,8 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         installed_bytes=40_000_000,
         terms=UpdateTerms(watch_s=60.0, connect_s=30.0, starts=2),
     ),
-    "client-withdrawal": ClientWithdrawal(**OF_CLIENT, detail="canary: 1 of 1 failed"),
-    "client-report": ClientReport(
+    "client-withdrawal": messages.ClientWithdrawal(**OF_CLIENT, detail="canary: 1 of 1 failed"),
+    "client-report": messages.ClientReport(
         **OF_CLIENT,
         stage=UpdateStage.ROLLED_BACK,
         cause=UpdateCause.CRASHES,
@@ -454,7 +400,7 @@ GROUPS = {
     "attention": {"linear": np.array([0.25, 0.75], np.float32)},
 }
 
-RECEIPT = SiteReceipt(
+RECEIPT = messages.SiteReceipt(
     site=SITE,
     norms={"model": 0.01, "model peak": 0.2},
     moved=True,

@@ -6,22 +6,9 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from edge_server.config.units import UNKNOWN, bytes_text, count_text, duration_text, percent_text, si_text
-from edge_server.observability.report import costs, origin
+from edge_server.observability.report import costs, document, origin
 from edge_server.observability.report.charts import Chart, Series
 from edge_server.observability.report.contents import RunContents
-from edge_server.observability.report.document import (
-    Block,
-    Code,
-    Curves,
-    Document,
-    FactList,
-    Paragraph,
-    Section,
-    Table,
-    numbers,
-    table,
-    words,
-)
 from edge_server.observability.report.figure_tables import curve, percent
 from edge_server.storage.records import RoundRecord
 
@@ -32,24 +19,24 @@ NamedRuns = Sequence[tuple[str, RunContents]]
 MAX_CURVES = 8  # Maximum curves of one chart, which is the number of markers and dashes
 
 
-def runs_document(runs: Sequence[RunContents]) -> Document:
+def runs_document(runs: Sequence[RunContents]) -> document.Document:
     named = list(zip(run_names(runs), runs, strict=True))
     sections = (
-        Section("Runs", (_runs(named),)),
-        Section("Curves", _curves(named)),
-        Section("Tiers", (_tiers(named),)),
-        Section("Costs", (_costs(named),)),
-        Section("Differences", (_differences(named),)),
-        Section("How to repeat it", _commands(named)),
+        document.Section("Runs", (_runs(named),)),
+        document.Section("Curves", _curves(named)),
+        document.Section("Tiers", (_tiers(named),)),
+        document.Section("Costs", (_costs(named),)),
+        document.Section("Differences", (_differences(named),)),
+        document.Section("How to repeat it", _commands(named)),
     )
     finished = sum(run.summary.outcome == "finished" for run in runs)
-    return Document(
+    return document.Document(
         title=f"{len(runs)} runs compared",
         name=f"{len(runs)} runs compared",
         outcome=f"{finished} of {len(runs)} finished",
         detail="",
         good=finished == len(runs),
-        facts=FactList(_best(named)),
+        facts=document.FactList(_best(named)),
         sections=sections,
     )
 
@@ -74,15 +61,15 @@ def _best(named: NamedRuns) -> tuple[tuple[str, str], ...]:
     return (*most, ("fewest bytes received", f"{sent[1]}, {bytes_text(sent[0])}"))
 
 
-def _runs(named: NamedRuns) -> Table:
+def _runs(named: NamedRuns) -> document.Table:
     rows = [
         (
-            words(name),
-            words(run.summary.recipe or "none"),
-            words(run.summary.model),
-            *numbers(count_text(len(run.summary.devices)), count_text(run.summary.rounds)),
-            words(run.summary.outcome),
-            *numbers(
+            document.words(name),
+            document.words(run.summary.recipe or "none"),
+            document.words(run.summary.model),
+            *document.numbers(count_text(len(run.summary.devices)), count_text(run.summary.rounds)),
+            document.words(run.summary.outcome),
+            *document.numbers(
                 percent_text(run.summary.test_accuracy),
                 percent_text(run.summary.best_accuracy),
                 UNKNOWN if run.summary.epsilon is None else f"{run.summary.epsilon:.3g}",
@@ -90,11 +77,11 @@ def _runs(named: NamedRuns) -> Table:
         )
         for name, run in named
     ]
-    return table("Each run and the final accuracy of its global model", RUN_COLUMNS, rows, rest=REST)
+    return document.table("Each run and the final accuracy of its global model", RUN_COLUMNS, rows, rest=REST)
 
 
-def _curves(named: NamedRuns) -> tuple[Block, ...]:
-    note = Paragraph(f"The charts show the first {MAX_CURVES} runs; the tables show all.")
+def _curves(named: NamedRuns) -> tuple[document.Block, ...]:
+    note = document.Paragraph(f"The charts show the first {MAX_CURVES} runs; the tables show all.")
     pairs = [(name, run.history) for name, run in named[:MAX_CURVES]]
     charts = (
         _chart("accuracy", "Test accuracy", "accuracy (%)", pairs, lambda r: r.test_accuracy, percent),
@@ -108,7 +95,7 @@ def _curves(named: NamedRuns) -> tuple[Block, ...]:
             from_zero=True,
         ),
     )
-    return (Curves(charts), note) if len(named) > MAX_CURVES else (Curves(charts),)
+    return (document.Curves(charts), note) if len(named) > MAX_CURVES else (document.Curves(charts),)
 
 
 def _chart(
@@ -128,22 +115,24 @@ def _cumulative_uplink(history: Sequence[RoundRecord]) -> tuple[tuple[int, float
     return tuple((record.round, float(total)) for record, total in zip(history, sums, strict=True))
 
 
-def _tiers(named: NamedRuns) -> Table:
+def _tiers(named: NamedRuns) -> document.Table:
     last = [(name, run.history[-1].tier_accuracy if run.history else {}) for name, run in named]
     tiers = sorted({tier for _, accuracies in last for tier in accuracies})
     rows = [
-        (words(name), *numbers(*(percent_text(accuracies.get(tier)) for tier in tiers)))
+        (document.words(name), *document.numbers(*(percent_text(accuracies.get(tier)) for tier in tiers)))
         for name, accuracies in last
     ]
     columns = ("run", *(f"tier {tier}" for tier in tiers))
-    return table("Test accuracy of each tier's sub-model after the last round", columns, rows, rest=REST)
+    return document.table(
+        "Test accuracy of each tier's sub-model after the last round", columns, rows, rest=REST
+    )
 
 
-def _costs(named: NamedRuns) -> Table:
+def _costs(named: NamedRuns) -> document.Table:
     rows = []
     for name, run in named:
         cost = costs.measure(run.history, run.summary)
-        cells = numbers(
+        cells = document.numbers(
             bytes_text(run.summary.downlink_bytes),
             bytes_text(run.summary.uplink_bytes),
             count_text(cost.updates),
@@ -152,30 +141,33 @@ def _costs(named: NamedRuns) -> Table:
             duration_text(sum(record.duration_s for record in run.history)),
             count_text(sum(device.refusals for device in run.summary.devices)),
         )
-        rows.append((words(name), *cells))
+        rows.append((document.words(name), *cells))
     caption = (
         "The cost of each run: bytes, updates requested (AdaFL's relative units), received data in full "
         "models of four bytes per parameter, multiply-accumulates of training, time (virtual in simulations)"
     )
-    return table(caption, COST_COLUMNS, rows, rest=REST)
+    return document.table(caption, COST_COLUMNS, rows, rest=REST)
 
 
-def _differences(named: NamedRuns) -> Block:
+def _differences(named: NamedRuns) -> document.Block:
     found = origin.differing([run.settings for _, run in named])
     if not found:
-        return Paragraph("The federation files are identical.")
-    rows = [(words(key), *(words(value or UNKNOWN) for value in values)) for key, values in found.items()]
-    return table(
+        return document.Paragraph("The federation files are identical.")
+    rows = [
+        (document.words(key), *(document.words(value or UNKNOWN) for value in values))
+        for key, values in found.items()
+    ]
+    return document.table(
         "Settings that differ between runs", ("setting", *(name for name, _ in named)), rows, rest=REST
     )
 
 
-def _commands(named: NamedRuns) -> tuple[Block, ...]:
+def _commands(named: NamedRuns) -> tuple[document.Block, ...]:
     lines = [f"# {name}\n{run.made.command if run.made else 'not recorded'}" for name, run in named]
     files = shlex.join(str(run.folder) for _, run in named)
     return (
-        Paragraph("The runs were started with these commands:"),
-        Code("\n".join(lines)),
-        Paragraph("This page was made by:"),
-        Code(f"edge-server report {files}"),
+        document.Paragraph("The runs were started with these commands:"),
+        document.Code("\n".join(lines)),
+        document.Paragraph("This page was made by:"),
+        document.Code(f"edge-server report {files}"),
     )

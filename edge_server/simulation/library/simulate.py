@@ -24,14 +24,7 @@ from edge_server.coordinator.launch import print_notices, stopped_by_signals
 from edge_server.coordinator.run_start import finished_run
 from edge_server.observability.snapshot import WatcherGroup
 from edge_server.simulation.inputs import as_simulated
-from edge_server.simulation.library.run import (
-    CallbackFailed,
-    EachRound,
-    OnRound,
-    Run,
-    load_run,
-    progress_watcher,
-)
+from edge_server.simulation.library import run
 from edge_server.simulation.simulator import simulate as run_simulation
 from edge_server.storage.service_folder import run_folder
 from schemas.errors import ConfigError, EdgeError
@@ -56,10 +49,10 @@ def simulate(
     out: str | Path | None = None,
     resume: bool = False,
     export: bool = True,
-    on_round: OnRound | None = None,
+    on_round: run.OnRound | None = None,
     progress: bool = True,
     **settings: Value,
-) -> Run:
+) -> run.Run:
     """Simulate a federation to its end, and return the run.
 
     `source` is a recipe, a federation file or a `Config`. `overrides` are `key=value` words as on the command
@@ -89,10 +82,10 @@ def simulate(
             config = _config(source, words)
         config = _in_this_process(config, network)
         if not resume and out is not None and finished_run(folder, as_simulated(config)) is not None:
-            return load_run(folder)
-        watchers = [progress_watcher(sys.stderr)] if progress else []
+            return run.load_run(folder)
+        watchers = [run.progress_watcher(sys.stderr)] if progress else []
         if on_round is not None:
-            watchers.append(EachRound(on_round, _rounds_in(folder) if resume else 0))
+            watchers.append(run.EachRound(on_round, _rounds_in(folder) if resume else 0))
         received: list[signal.Signals] = []
         try:
             summary = run_simulation(
@@ -103,7 +96,7 @@ def simulate(
                 export=export,
                 stopped=lambda end: _stop_on_signals(end, received),
             )
-        except CallbackFailed as failed:
+        except run.CallbackFailed as failed:
             raise failed.error from None
     if received:
         if summary.outcome == "interrupted" and config.clients.mode == "rounds":
@@ -111,7 +104,7 @@ def simulate(
         _raise_again(received[0])
     if summary.outcome == "failed":
         raise RunFailed(f"{summary.detail}; the run is in {folder}")
-    return load_run(folder)
+    return run.load_run(folder)
 
 
 def word(value: Value) -> str:

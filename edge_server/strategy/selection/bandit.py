@@ -13,14 +13,7 @@ from numpy.random import Generator
 
 from edge_client.pruning.channel_selection import Ratio, mean_ratio
 from edge_server.strategy.aggregation.updates import sources_of
-from edge_server.strategy.selection.interface import (
-    Arms,
-    Client,
-    Clients,
-    LearnedRatios,
-    RatioPolicy,
-    RoundResult,
-)
+from edge_server.strategy.selection import interface
 
 Arm = tuple[float, float]  # the interval of ratios from the first number up to, not including, the second
 Pull = tuple[float, float]  # a ratio that a device trained with, and its reward
@@ -28,7 +21,7 @@ FADED = 1e-3  # pulls with less than this share of a new pull's weight are forgo
 
 
 @dataclass(frozen=True)
-class Bandit(RatioPolicy):
+class Bandit(interface.RatioPolicy):
     """Pruning ratio: per device and round, drawn from the interval with the best upper bound (E-UCB).
 
     Intervals cover [the tier's ratio, `most`): a device never trains more than its tier allows. An interval
@@ -56,7 +49,7 @@ class Bandit(RatioPolicy):
             raise ValueError("threshold and gap must be above 0")
 
     def act(
-        self, state: LearnedRatios | None, clients: Clients, number: int, rng: Generator
+        self, state: interface.LearnedRatios | None, clients: interface.Clients, number: int, rng: Generator
     ) -> dict[str, Ratio]:
         """A ratio per device; the order of `clients` is irrelevant."""
         chosen = {}
@@ -67,7 +60,9 @@ class Bandit(RatioPolicy):
             chosen[client.name] = raise_ratio(tier, low + float(rng.random()) * (high - low))
         return chosen
 
-    def observe(self, state: LearnedRatios | None, result: RoundResult) -> LearnedRatios:
+    def observe(
+        self, state: interface.LearnedRatios | None, result: interface.RoundResult
+    ) -> interface.LearnedRatios:
         """Record each device's loss and, from its second round on, its pull and the split."""
         metrics = {source.client: source.metrics for source in sources_of(result.updates)}
         seconds = [measured["seconds"] for measured in metrics.values() if "seconds" in measured]
@@ -81,8 +76,8 @@ class Bandit(RatioPolicy):
         return after
 
     def _learn_from_round(
-        self, own: Arms, measured: Mapping[str, float], mean_s: float, lowest: float
-    ) -> Arms:
+        self, own: interface.Arms, measured: Mapping[str, float], mean_s: float, lowest: float
+    ) -> interface.Arms:
         """One device's bandit after a round of `mean_s` seconds on average."""
         loss, ratio = measured["train_loss"], measured["ratio"]
         if own["loss"] is None:
@@ -96,11 +91,11 @@ class Bandit(RatioPolicy):
             "pulls": (*own["pulls"], (ratio, earned))[-remembered:],
         }
 
-    def _tier(self, client: Client) -> Ratio:
+    def _tier(self, client: interface.Client) -> Ratio:
         return self.ratios[min(client.tier, len(self.ratios)) - 1]
 
 
-_NOTHING: Arms = {"loss": None, "splits": (), "pulls": ()}
+_NOTHING: interface.Arms = {"loss": None, "splits": (), "pulls": ()}
 
 
 def reward(decrease: float, seconds: float, mean_s: float, least_gap: float) -> float:

@@ -7,19 +7,12 @@ import numpy as np
 
 from edge_client.system.plugins import TraitRegistry
 from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate, sources_of
+from edge_server.strategy.weighting import interface
 from edge_server.strategy.weighting.fedrad import FedRad
 from edge_server.strategy.weighting.igfl import IgflGlobal, IgflSelf, IgflTime
-from edge_server.strategy.weighting.interface import (
-    SHARE_TRUST,
-    AnyWeighting,
-    Need,
-    Weighting,
-    WeightingTraits,
-    Weights,
-)
 
 
-class _Counted(Weighting[None]):
+class _Counted(interface.Weighting[None]):
     """By whole numbers; equal ones when they are all 0."""
 
     @abstractmethod
@@ -30,12 +23,14 @@ class _Counted(Weighting[None]):
         found = [self.count(source) for source in sources]
         return found if any(found) else [1] * len(found)
 
-    def weigh(self, state: None, updates: Sequence[GlobalUpdate]) -> Weights:
+    def weigh(self, state: None, updates: Sequence[GlobalUpdate]) -> interface.Weights:
         counts = np.array(self.counts(sources_of(updates)), dtype=np.float64)
         return np.asarray(counts / counts.sum())
 
 
-@WeightingTraits(frozenset({Need.EXAMPLES}), trusts=SHARE_TRUST, counted=True, masked="examples")
+@interface.WeightingTraits(
+    frozenset({interface.Need.EXAMPLES}), trusts=interface.SHARE_TRUST, counted=True, masked="examples"
+)
 class Examples(_Counted):
     """By number of local examples, |D_k| / |D| (McMahan et al. 2017; ATTENDING, Algorithm 2 line 8).
 
@@ -46,7 +41,7 @@ class Examples(_Counted):
         return source.examples
 
 
-@WeightingTraits(frozenset(), counted=True, masked="equal")
+@interface.WeightingTraits(frozenset(), counted=True, masked="equal")
 class Equal(_Counted):
     """Equal weights, 1 / K (SCAFFOLD, Karimireddy et al. 2020, Algorithm 1, line 16; IGFL, eq. 5).
 
@@ -57,9 +52,9 @@ class Equal(_Counted):
         return int(source.examples > 0)
 
 
-WEIGHTINGS: TraitRegistry[Callable[..., AnyWeighting], WeightingTraits] = TraitRegistry(
+WEIGHTINGS: TraitRegistry[Callable[..., interface.AnyWeighting], interface.WeightingTraits] = TraitRegistry(
     "weighting",
-    WeightingTraits,
+    interface.WeightingTraits,
     {
         "equal": Equal,
         "examples": Examples,

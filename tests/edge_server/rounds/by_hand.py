@@ -2,35 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from edge_server.rounds import machine
-from edge_server.rounds.events import (
-    Announce,
-    Assignment,
-    CheckUpdate,
-    ChunkReceived,
-    MessageReceived,
-    Note,
-    RoundClosed,
-    RoundPlanned,
-    Send,
-    Started,
-    Tick,
-    UpdateChecked,
-)
+from edge_server.rounds import events, machine
 from edge_server.rounds.machine import Federation, Phase, RoundRules
 from edge_server.rounds.participant import Status
+from schemas import messages
 from schemas.errors import Reason
-from schemas.messages import (
-    Acknowledgement,
-    BlobRequest,
-    DeliverTask,
-    Delivery,
-    Refusal,
-    Task,
-    TaskReply,
-    TrainTask,
-    Update,
-)
 from schemas.tensors.chunks import BlobRef, Chunk, digest_of
 from schemas.values import DeliveryMetrics
 from tests.edge_server.rounds.test_fleet import birth
@@ -65,14 +41,14 @@ class Run:
     def tell(self, event) -> list:
         self.federation, commands = machine.step(self.federation, event, self.now)
         self.log += commands
-        return [command for command in commands if not (isinstance(command, Note) and command.routine)]
+        return [command for command in commands if not (isinstance(command, events.Note) and command.routine)]
 
     def hear(self, message) -> list:
-        return self.tell(MessageReceived(message))
+        return self.tell(events.MessageReceived(message))
 
     def wait(self, seconds: float) -> list:
         self.now += seconds
-        return self.tell(Tick())
+        return self.tell(events.Tick())
 
     def status(self, device: str) -> Status:
         return self.federation.participants[device].status
@@ -82,7 +58,7 @@ class Run:
         return self.federation.phase
 
     @property
-    def task(self) -> dict[str, Task]:
+    def task(self) -> dict[str, messages.Task]:
         return {
             name: participant.assignment.task for name, participant in self.federation.participants.items()
         }
@@ -90,12 +66,12 @@ class Run:
     def plan(self, *devices: str, deliver: bool = False, needed: int | None = None, **more) -> list:
         number, attempt = self.federation.round, self.federation.attempt
         tasks = {name: assignment(number, attempt, deliver=deliver, **more) for name in devices}
-        return self.tell(RoundPlanned(attempt, tasks, needed))
+        return self.tell(events.RoundPlanned(attempt, tasks, needed))
 
     def decline(self, device: str) -> list:
         return self.hear(reply(device, self.federation.round, self.federation.attempt, accepted=False))
 
-    def claim(self, device: str, version: int = 0) -> Update:
+    def claim(self, device: str, version: int = 0) -> messages.Update:
         """The device's update for its task."""
         return update(device, version, self.task[device].round, self.task[device].attempt)
 
@@ -105,58 +81,68 @@ class Run:
         commands = self.hear(claim)
         for event in chunks(device, version):
             commands += self.tell(event)
-        assert CheckUpdate(device, claim) in commands
-        return self.tell(UpdateChecked(device, claim.blob.digest, reason))
+        assert events.CheckUpdate(device, claim) in commands
+        return self.tell(events.UpdateChecked(device, claim.blob.digest, reason))
 
 
-def assignment(number: int = 1, attempt: int = 1, *, deliver: bool = False, **more) -> Assignment:
+def assignment(number: int = 1, attempt: int = 1, *, deliver: bool = False, **more) -> events.Assignment:
     blobs = {"state": STATE, "channel-map": SMALL_MAP}
-    task = plain_task(DeliverTask if deliver else TrainTask, round=number, attempt=attempt, blobs=blobs)
-    return Assignment(task.model_copy(update=more), MAX_BYTES)
+    task = plain_task(
+        messages.DeliverTask if deliver else messages.TrainTask, round=number, attempt=attempt, blobs=blobs
+    )
+    return events.Assignment(task.model_copy(update=more), MAX_BYTES)
 
 
-def update(device: str, version: int = 0, number: int = 1, attempt: int | None = None, **more) -> Update:
+def update(
+    device: str, version: int = 0, number: int = 1, attempt: int | None = None, **more
+) -> messages.Update:
     """An update of round `number`; its attempt defaults to the same number."""
     about = {"round": number, "attempt": attempt or number, "blob": ref_of(answer_of(device, version))}
     return plain_update(device, 1, **(about | more))
 
 
-def chunks(device: str, version: int = 0) -> list[ChunkReceived]:
+def chunks(device: str, version: int = 0) -> list[events.ChunkReceived]:
     data = answer_of(device, version)
     starts = range(0, len(data), CHUNK)
     prefix = digest_of(data)[:16]
-    return [ChunkReceived(device, Chunk(prefix, n, data[at : at + CHUNK])) for n, at in enumerate(starts)]
+    return [
+        events.ChunkReceived(device, Chunk(prefix, n, data[at : at + CHUNK])) for n, at in enumerate(starts)
+    ]
 
 
 def reply(
     device: str, number: int = 1, attempt: int | None = None, *, accepted: bool = True, run: str = RUN, **more
-) -> TaskReply:
+) -> messages.TaskReply:
     common = {"federation": NAME, "device": device, "run": run, "round": number}
-    return TaskReply(**common, attempt=attempt or number, accepted=accepted, **more)
+    return messages.TaskReply(**common, attempt=attempt or number, accepted=accepted, **more)
 
 
-def delivery(device: str, number: int = 1, attempt: int = 2) -> Delivery:
+def delivery(device: str, number: int = 1, attempt: int = 2) -> messages.Delivery:
     """A delivery; its attempt follows the attempt that trained the round."""
     sizes = {"parameters": 1, "macs": 1, "onnx_bytes": 1, "examples": 1, "max_difference": 0, "latency_ms": 1}
     metrics = DeliveryMetrics(onnx_sha256="0" * 64, **sizes)
-    return Delivery(federation=NAME, device=device, run=RUN, round=number, attempt=attempt, metrics=metrics)
+    return messages.Delivery(
+        federation=NAME, device=device, run=RUN, round=number, attempt=attempt, metrics=metrics
+    )
 
 
-def ack(device: str, digest: str | None, attempt: int = 1) -> Send:
-    answer = Acknowledgement(federation=NAME, device=device, run=RUN, attempt=attempt, digest=digest)
-    return Send(device, answer)
+def ack(device: str, digest: str | None, attempt: int = 1) -> events.Send:
+    answer = messages.Acknowledgement(federation=NAME, device=device, run=RUN, attempt=attempt, digest=digest)
+    return events.Send(device, answer)
 
 
-def request(device: str, version: int = 0, first: int = 0, count: int = 3) -> Send:
+def request(device: str, version: int = 0, first: int = 0, count: int = 3) -> events.Send:
     digest = digest_of(answer_of(device, version))
-    return Send(device, BlobRequest(federation=NAME, device=device, digest=digest, first=first, count=count))
+    return events.Send(
+        device, messages.BlobRequest(federation=NAME, device=device, digest=digest, first=first, count=count)
+    )
 
 
 def refusals(commands: list) -> list[tuple[str, Reason]]:
     return [
         (command.device, command.message.reason)
         for command in commands
-        if isinstance(command, Send) and isinstance(command.message, Refusal)
+        if isinstance(command, events.Send) and isinstance(command.message, messages.Refusal)
     ]
 
 
@@ -164,12 +150,12 @@ def offers(commands: list) -> list[str]:
     return [
         command.device
         for command in commands
-        if isinstance(command, Send) and isinstance(command.message, Task)
+        if isinstance(command, events.Send) and isinstance(command.message, messages.Task)
     ]
 
 
 def announced(commands: list) -> list[str]:
-    found = [command.message for command in commands if isinstance(command, Announce)]
+    found = [command.message for command in commands if isinstance(command, events.Announce)]
     return [getattr(message, "phase", message.kind) for message in found]
 
 
@@ -179,7 +165,7 @@ def of(kind: type, commands: list) -> list:
 
 def started(*devices: str, **rules) -> Run:
     run = Run(Federation(NAME, RUN, RoundRules(**{"rounds": 2, "deadline_s": 100.0, **rules})))
-    run.tell(Started())
+    run.tell(events.Started())
     for device in devices:
         run.hear(birth(device))
     return run
@@ -198,7 +184,7 @@ def delivering(*devices: str) -> Run:
     run = training(*devices, rounds=1)
     for device in devices:
         run.upload(device)
-    run.tell(RoundClosed(1))
+    run.tell(events.RoundClosed(1))
     run.plan(*devices, deliver=True)
     assert run.phase is Phase.DELIVERING
     return run

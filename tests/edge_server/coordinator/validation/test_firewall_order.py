@@ -22,17 +22,8 @@ from edge_server.coordinator.validation.harm_review import UpdateHistory
 from edge_server.coordinator.validation.round_review import Canary
 from edge_server.rounds.events import Started
 from edge_server.storage.run_folder import RunFolder
+from schemas import messages
 from schemas.errors import Reason
-from schemas.messages import (
-    Acknowledgement,
-    Birth,
-    BlobRequest,
-    Refusal,
-    Task,
-    Update,
-    decode_message,
-    encode_message,
-)
 from schemas.submodel import SubModelSpec
 from schemas.tensors.chunks import BlobRef, digest_of, encode_chunk
 from schemas.values import DataCard
@@ -71,17 +62,17 @@ class Desk:
         self.server.loop.handle(LinkUp(1, None))
         self.server.driver.step(Started())
         self.blobs: dict[str, bytes] = {}
-        self.send(Birth(federation="federation", device="pi", session=1, data=CARD))
-        self.task = self.until(Task)
+        self.send(messages.Birth(federation="federation", device="pi", session=1, data=CARD))
+        self.task = self.until(messages.Task)
 
     def _publish(self, topic: str, payload: bytes, **_: Any) -> None:
-        self.sent.append(decode_message(payload))
+        self.sent.append(messages.decode_message(payload))
 
     def _echo(self, topic: str, payload: bytes) -> None:
         self.server.inbox.put(Arrived(topic, payload))
 
     def send(self, message: Any, *, topic: str = "pi") -> None:
-        self.deliver(encode_message(message), topic=topic)
+        self.deliver(messages.encode_message(message), topic=topic)
 
     def deliver(self, payload: bytes, *, topic: str = "pi", channel: str = "up/control") -> None:
         self.server.loop.handle(Arrived(f"fed/v1/federation/devices/{topic}/{channel}", payload))
@@ -90,7 +81,7 @@ class Desk:
         """Run the server until it sends a message of type `kind`, answering its blob requests meanwhile."""
         for _ in range(TURNS):
             for message in [*self.sent]:
-                if isinstance(message, BlobRequest):
+                if isinstance(message, messages.BlobRequest):
                     self.sent.remove(message)
                     self._answer(message)
                 elif isinstance(message, kind):
@@ -99,13 +90,13 @@ class Desk:
             self.server.loop.turn()
         raise AssertionError(f"no {kind.__name__} in {TURNS} turns")
 
-    def _answer(self, request: BlobRequest) -> None:
+    def _answer(self, request: messages.BlobRequest) -> None:
         """Answer with the chunk, or refuse a blob that the device does not have."""
         if request.digest in self.blobs:
             self.deliver(encode_chunk(request.digest, 0, self.blobs[request.digest]), channel="up/blob")
             return
         common = {"federation": "federation", "device": request.device, "digest": request.digest}
-        self.send(Refusal(**common, reason=Reason.UNKNOWN_BLOB))
+        self.send(messages.Refusal(**common, reason=Reason.UNKNOWN_BLOB))
 
     def close(self) -> None:
         self.server.jobs.end(finished=False)
@@ -118,7 +109,7 @@ class Desk:
         )["model"]
         return {name: np.full(array.shape, value, np.float32) for name, array in state.items()}
 
-    def update(self, groups: Mapping[str, Any], **changes: Any) -> Update:
+    def update(self, groups: Mapping[str, Any], **changes: Any) -> messages.Update:
         data = encode_groups(groups)
         blob = BlobRef(digest=digest_of(data), size=len(data))
         self.blobs[blob.digest] = data
@@ -177,14 +168,14 @@ def test_an_update_is_refused_for_its_first_fault(tmp_path: Path, row: str) -> N
         desk.close()
 
 
-def refused(desk: Desk, wrong: Wrong) -> Refusal:
+def refused(desk: Desk, wrong: Wrong) -> messages.Refusal:
     model, channel_map = desk.coordinator.model.state.params, desk.coordinator.context.channel_map
     # The canary's accuracy is 1 while no weight has moved by more than 0.01.
     still = steadiness(model)
     desk.coordinator.checker.history = UpdateHistory(FirewallSettings(canary=0.1), channel_map, still)
     if wrong.counted:
         desk.send(desk.update({"model": desk.delta(0.001)}))
-        desk.until(Acknowledgement)
+        desk.until(messages.Acknowledgement)
     delta = desk.delta(wrong.value)
     if wrong.damaged:
         delta = {"nonsense": np.zeros(1, np.float32)}
@@ -193,10 +184,10 @@ def refused(desk: Desk, wrong: Wrong) -> Refusal:
         desk.blobs[update.blob.digest] = desk.blobs[update.blob.digest][:-1] + b"x"
     if wrong.size is not None:
         update = update.model_copy(update={"blob": BlobRef(digest="f" * 64, size=wrong.size)})
-    payload = encode_message(update)
+    payload = messages.encode_message(update)
     desk.deliver(payload[:-1] if wrong.broken else payload)
-    answer = desk.until(Refusal)
-    assert isinstance(answer, Refusal)
+    answer = desk.until(messages.Refusal)
+    assert isinstance(answer, messages.Refusal)
     return answer
 
 
