@@ -6,12 +6,13 @@ Each objective is one class in its own file and one entry in the registry; plain
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
 from edge_client.data.tasks.learning_task import LabelKind
 from edge_client.system.lazy_torch import Tensor, nn, torch
+from edge_client.training.objectives.formulas import Objective
 from schemas.errors import ConfigError, InvariantError
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -136,7 +137,7 @@ class TrainingContext:
     parts: "SplitNetwork | None" = None
 
 
-class LocalObjective(Protocol):
+class LocalObjective(Objective, Protocol):
     """One algorithm's part in local training. By default every method does nothing.
 
     The order of calls is `setup`; `start_epoch` per epoch; `prepare`, `network`, `loss`, `correct`,
@@ -184,10 +185,6 @@ class LocalObjective(Protocol):
         """
         return ""
 
-    def start_epoch(self) -> None:
-        """Begin a pass over the data."""
-        return
-
     def prepare(self, inputs: "Tensor") -> "Tensor":
         """Change the inputs; called before each forward pass."""
         return inputs
@@ -217,21 +214,6 @@ class LocalObjective(Protocol):
 
     def after_step(self) -> None:
         """Take note that the optimizer has changed the weights."""
-
-    def finish(self) -> Groups:
-        """The groups to send with the model."""
-        return {}
-
-    def keep(self) -> Groups:
-        """The groups that the device keeps for its next round, once the server has counted this one."""
-        return {}
-
-    def state(self) -> Mapping[str, Any]:
-        """Values and tensors that the epochs changed, without the module and what `setup` makes again."""
-        return {}
-
-    def resume(self, state: Mapping[str, Any]) -> None:
-        """Restore the result of `state`."""
 
     def close(self) -> None:
         """Detach from the module, which must be as before `setup`."""

@@ -1,9 +1,42 @@
 """What objectives compute alike with torch and without it."""
 
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
+
 import numpy as np
 
 from schemas.submodel import SubModelSpec
-from schemas.tensors.arrays import Arrays
+from schemas.tensors.arrays import Arrays, Groups
+
+
+class Objective(Protocol):
+    """What an objective sends, keeps and carries over, with torch and without it. By default it does nothing.
+
+    `changing` names the attributes, each with an underscore before it, that epochs change.
+    """
+
+    changing: ClassVar[tuple[str, ...]] = ()
+
+    def start_epoch(self) -> None:
+        """Begin a pass over the data."""
+        return
+
+    def finish(self) -> Groups:
+        """The groups to send with the model."""
+        return {}
+
+    def keep(self) -> Groups:
+        """The groups that the device keeps for its next round, once the server has counted this one."""
+        return {}
+
+    def state(self) -> Mapping[str, Any]:
+        """Values and tensors that the epochs changed, without the weights and what `setup` makes again."""
+        return {name: getattr(self, f"_{name}") for name in self.changing}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Restore the result of `state`."""
+        for name in self.changing:
+            setattr(self, f"_{name}", state[name])
 
 
 def gradient_mass(steps: int, momentum: float) -> float:

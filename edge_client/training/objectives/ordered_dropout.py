@@ -64,6 +64,7 @@ class OrderedDropout(LocalObjective):
 
     receives = frozenset({"widths"})
     reads_outputs_only: ClassVar[bool] = True
+    changing: ClassVar[tuple[str, ...]] = ("drawn",)
 
     def __init__(self, *, own: float | None = None, distil: float = 0.0) -> None:
         if own is not None and not 0 <= own <= 1:
@@ -133,11 +134,8 @@ class OrderedDropout(LocalObjective):
         self._drawn += 1
         self._draw()
 
-    def state(self) -> Mapping[str, Any]:
-        return {"drawn": self._drawn}
-
     def resume(self, state: Mapping[str, Any]) -> None:
-        self._drawn = state["drawn"]
+        super().resume(state)
         self._draw()
 
     def close(self) -> None:

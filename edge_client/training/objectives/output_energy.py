@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from edge_client.pruning.index_sets import submodel_map
 from edge_client.system.lazy_torch import Tensor, nn, torch
@@ -20,6 +20,7 @@ class OutputEnergy(LocalObjective):
     """
 
     sends = frozenset({"attention"})
+    changing: ClassVar[tuple[str, ...]] = ("totals",)
 
     def __init__(self, *, layers: tuple[str, ...]) -> None:
         self._layers = layers
@@ -48,12 +49,6 @@ class OutputEnergy(LocalObjective):
             if shares
             else {}
         )
-
-    def state(self) -> Mapping[str, Any]:
-        return {"totals": self._totals}
-
-    def resume(self, state: Mapping[str, Any]) -> None:
-        self._totals = dict(state["totals"])
 
     def close(self) -> None:
         if self._meter is not None:

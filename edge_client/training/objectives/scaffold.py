@@ -4,9 +4,9 @@ SCAFFOLD (Karimireddy et al. 2020, Stochastic Controlled Averaging, Algorithm 1)
 2021, Behavior Mimics Distribution, Algorithm 2).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -41,6 +41,7 @@ class Scaffold(base.LocalObjective):
     sends = frozenset({"control"})
     optimizers = frozenset({"sgd"})
     reads_outputs_only: ClassVar[bool] = True
+    changing: ClassVar[tuple[str, ...]] = ("steps",)
 
     def __init__(self) -> None:
         self._controlled: dict[str, _Controlled] = {}
@@ -89,12 +90,6 @@ class Scaffold(base.LocalObjective):
         controls = {name: entry.own + self._change(entry) for name, entry in self._controlled.items()}
         return {"own-control": {name: base.array_of(control) for name, control in controls.items()}}
 
-    def state(self) -> Mapping[str, Any]:
-        return {"steps": self._steps}
-
-    def resume(self, state: Mapping[str, Any]) -> None:
-        self._steps = state["steps"]
-
     def close(self) -> None:
         self._controlled = {}
 
@@ -132,6 +127,7 @@ class Igfl(base.LocalObjective):
     receives = frozenset({"last-step"})
     optimizers = frozenset({"sgd"})
     reads_outputs_only: ClassVar[bool] = True
+    changing: ClassVar[tuple[str, ...]] = ("steps",)
 
     def __init__(self, *, strength: float = 1.0) -> None:
         self._strength = base.checked_factor("igfl", "strength", strength)
@@ -162,12 +158,6 @@ class Igfl(base.LocalObjective):
         return {
             "own-step": {name: base.array_of(self._step(guided)) for name, guided in self._guided.items()}
         }
-
-    def state(self) -> Mapping[str, Any]:
-        return {"steps": self._steps}
-
-    def resume(self, state: Mapping[str, Any]) -> None:
-        self._steps = state["steps"]
 
     def close(self) -> None:
         self._guided = {}

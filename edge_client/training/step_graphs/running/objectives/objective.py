@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.pruning.index_sets import IndexSet
+from edge_client.training.objectives.formulas import Objective
 from schemas import errors, strategy, submodel
 from schemas.tensors.arrays import Arrays, Groups
 
@@ -60,7 +61,7 @@ class Width:
     share: float
 
 
-class GraphObjective(Protocol):
+class GraphObjective(Objective, Protocol):
     """One objective's part around a graph. By default every method does nothing.
 
     `widths` are the smaller networks that it trains in some of the steps, known after `setup`.
@@ -75,9 +76,6 @@ class GraphObjective(Protocol):
         """Further inputs of the graph, the same in every step."""
         return {}
 
-    def start_epoch(self) -> None:
-        """Begin a pass over the data."""
-
     def width(self) -> Width | None:
         """The network of the next step; None for the device's own."""
         return None
@@ -87,18 +85,3 @@ class GraphObjective(Protocol):
 
     def correct(self, gradients: Mapping[str, Array]) -> None:
         """Change the gradients in place before the optimizer's step."""
-
-    def finish(self) -> Groups:
-        """The groups to send with the model."""
-        return {}
-
-    def keep(self) -> Groups:
-        """The groups that the device keeps for its next round."""
-        return {}
-
-    def state(self) -> Mapping[str, Any]:
-        """What the epochs changed, for a checkpoint."""
-        return {}
-
-    def resume(self, state: Mapping[str, Any]) -> None:
-        """Restore the result of `state`."""

@@ -1,7 +1,7 @@
 """The objectives with which a device can train without torch."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from schemas.tensors.arrays import Groups
 
 class Attentive(GraphObjective):
     """Sends the last epoch's mean attention per channel (ATTENDING, eq. 6), which the graph observes."""
+
+    changing: ClassVar[tuple[str, ...]] = ("totals", "examples")
 
     def __init__(self, *, layers: tuple[str, ...], lowest: bool = False) -> None:
         self._layers, self._lowest = layers, lowest
@@ -42,13 +44,6 @@ class Attentive(GraphObjective):
         scores = {name: (total / self._examples).astype(np.float32) for name, total in self._totals.items()}
         return {"attention": {name: 1 - array for name, array in scores.items()} if self._lowest else scores}
 
-    def state(self) -> Mapping[str, Any]:
-        return {"totals": self._totals, "examples": self._examples}
-
-    def resume(self, state: Mapping[str, Any]) -> None:
-        self._totals = {name: np.array(total) for name, total in state["totals"].items()}
-        self._examples = state["examples"]
-
 
 class OutputEnergy(Attentive):
     """Sends the energies of channels in what reads them, divided by the layer's largest."""
@@ -65,6 +60,8 @@ class OutputEnergy(Attentive):
 
 class Igfl(GraphObjective):
     """The individual's and the group's step (IGFL-C, Huang et al. 2021, Algorithm 2)."""
+
+    changing: ClassVar[tuple[str, ...]] = ("steps",)
 
     def __init__(self, *, strength: float = 1.0) -> None:
         self._strength, self._steps = strength, 0
@@ -99,15 +96,11 @@ class Igfl(GraphObjective):
             }
         }
 
-    def state(self) -> Mapping[str, Any]:
-        return {"steps": self._steps}
-
-    def resume(self, state: Mapping[str, Any]) -> None:
-        self._steps = state["steps"]
-
 
 class OrderedDropout(GraphObjective):
     """Trains one width per step (FjORD, Horvath et al. 2021); a smaller width has a graph of its own."""
+
+    changing: ClassVar[tuple[str, ...]] = ("drawn",)
 
     def __init__(self, *, own: float | None = None, distil: float = 0.0) -> None:
         self._own = own
@@ -130,15 +123,11 @@ class OrderedDropout(GraphObjective):
     def correct(self, gradients: Mapping[str, Array]) -> None:
         self._drawn += 1
 
-    def state(self) -> Mapping[str, Any]:
-        return {"drawn": self._drawn}
-
-    def resume(self, state: Mapping[str, Any]) -> None:
-        self._drawn = state["drawn"]
-
 
 class Scaffold(GraphObjective):
     """Correct gradients by c - c_i (SCAFFOLD, Karimireddy et al. 2020, Algorithm 1, option II)."""
+
+    changing: ClassVar[tuple[str, ...]] = ("steps",)
 
     def __init__(self) -> None:
         self._steps = 0
@@ -165,12 +154,6 @@ class Scaffold(GraphObjective):
 
     def keep(self) -> Groups:
         return {"own-control": {name: self._own[name] + self._change(name) for name in self._start}}
-
-    def state(self) -> Mapping[str, Any]:
-        return {"steps": self._steps}
-
-    def resume(self, state: Mapping[str, Any]) -> None:
-        self._steps = state["steps"]
 
     def _change(self, name: str) -> Array:
         """c_i+ - c_i."""
