@@ -8,7 +8,13 @@ import socket
 from pathlib import Path
 from typing import Literal
 
-from edge_client.cli.options import AT_LEAST_1, SECONDS, SECONDS_OR_0, Option, tls_options
+from edge_client.cli.options import (
+    SECONDS_OR_0,
+    Option,
+    count_option,
+    seconds_option,
+    tls_options,
+)
 
 
 def _own_network(text: str) -> str:
@@ -68,13 +74,8 @@ DATA = (
         "P",
     ),
     Option("--share", str, "use share I of N of the partition (default: all data)", "1/1", "I/N"),
-    Option(
-        "--seed",
-        int,
-        "seed of the partition and the hold-out (default: %(default)s)",
-        0,
-        "N",
-        {"ge": 0, "lt": 2**63},
+    count_option(
+        "--seed", "seed of the partition and the hold-out (default: %(default)s)", 0, {"ge": 0, "lt": 2**63}
     ),
     Option(
         "--hold-out",
@@ -84,12 +85,10 @@ DATA = (
         "F",
         {"ge": 0, "lt": 1},
     ),
-    Option(
+    seconds_option(
         "--watch-data-s",
-        float,
         "seconds between looks at data that may grow; 0 looks before each task alone (default: 30)",
         30.0,
-        "S",
         SECONDS_OR_0,
     ),
     Option(
@@ -103,9 +102,7 @@ DATA = (
     ),
 )
 TRAINING = (
-    Option(
-        "--tier", int, "capability tier, 1 is the weakest (default: by the server)", None, "N", AT_LEAST_1
-    ),
+    count_option("--tier", "capability tier, 1 is the weakest (default: by the server)"),
     Option(
         "--trainer",
         Literal["auto", "torch", "onnx"],
@@ -122,22 +119,15 @@ TRAINING = (
         "auto",
         "auto|cpu|cuda|mps",
     ),
-    Option("--threads", int, "threads for training", None, "N", AT_LEAST_1),
+    count_option("--threads", "threads for training"),
     Option("--state-dir", Path, "folder of blobs and models (default: under ~)", None, "DIR"),
-    Option(
-        "--checkpoint-s",
-        float,
-        "seconds of training between checkpoints, taken after epochs (default: 5)",
-        None,
-        "S",
-        SECONDS,
+    seconds_option(
+        "--checkpoint-s", "seconds of training between checkpoints, taken after epochs (default: 5)"
     ),
-    Option(
+    seconds_option(
         "--telemetry-every-s",
-        float,
         "seconds between reports of progress and board, also while idle; 0 for none (default: 30)",
         30.0,
-        "S",
         SECONDS_OR_0,
     ),
     Option(
@@ -184,13 +174,8 @@ MODEL = (
         "KEY.pub",
     ),
     Option("--only-masked", bool, "decline tasks without secure aggregation"),
-    Option(
-        "--min-examples",
-        int,
-        "decline to send statistics of fewer examples than this (default: %(default)s)",
-        5,
-        "N",
-        AT_LEAST_1,
+    count_option(
+        "--min-examples", "decline to send statistics of fewer examples than this (default: %(default)s)", 5
     ),
     Option(
         "--variants",

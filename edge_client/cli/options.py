@@ -275,6 +275,21 @@ def bounds_text(bounds: Bounds) -> str:
     return " and ".join(f"{BOUNDS[name][1]} {limit}" for name, limit in limits.items())
 
 
+# --- options of one kind of value ---
+def seconds_option(
+    name: str, help: str, default: float | None = None, bounds: Bounds = SECONDS, *, dest: str | None = None
+) -> Option:
+    return Option(name, float, help, default, "S", bounds, dest=dest)
+
+
+def count_option(name: str, help: str, default: int | None = None, bounds: Bounds = AT_LEAST_1) -> Option:
+    return Option(name, int, help, default, "N", bounds)
+
+
+def share_option(name: str, help: str, default: float | None = None) -> Option:
+    return Option(name, share, help, default, "F", SHARE)
+
+
 # --- what several verbs share ---
 FORMAT = Option("--format", help="for people or for programs (default: table)", default="table")
 # The names of the table `edge_client.inference.runtimes`.

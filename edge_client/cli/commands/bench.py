@@ -26,22 +26,14 @@ examples:
 
 OPTIONS = (
     options.Option("model", Path, "a model of `run` or of the server", metavar="MODEL.onnx"),
-    options.Option(
+    options.count_option(
         "--threads",
-        int,
         "measure with 1, 2, 4... up to N threads (default: %(default)s)",
         min(4, os.cpu_count() or 1),
-        "N",
-        options.AT_LEAST_1,
     ),
-    options.Option("--seconds", float, "time per thread count (default: 1)", 1.0, "S", options.SECONDS),
-    options.Option(
-        "--deadline",
-        float,
-        "end after this many seconds in all, with what is measured (default: 300)",
-        300.0,
-        "S",
-        options.SECONDS,
+    options.seconds_option("--seconds", "time per thread count (default: 1)", 1.0),
+    options.seconds_option(
+        "--deadline", "end after this many seconds in all, with what is measured (default: 300)", 300.0
     ),
     device_options.PROVIDERS,
     options.TRUST,

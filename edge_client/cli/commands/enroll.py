@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from edge_client.cli.options import SECONDS, Option
+from edge_client.cli.options import Option, seconds_option
 from edge_client.system.plain_text import print_result, say
 from schemas.errors import ConfigError
 
@@ -31,7 +31,7 @@ OPTIONS = (
     Option(
         "--fingerprint", help="refuse the code unless its authority has this fingerprint", metavar="SHA256"
     ),
-    Option("--deadline-s", float, "(default: %(default)s)", 60.0, "S", SECONDS),
+    seconds_option("--deadline-s", "(default: %(default)s)", 60.0),
 )
 
 

@@ -60,13 +60,7 @@ OPTIONS = (
         nargs="+",
     ),
     options.Option("--top", int, "classes per example (default: 1)", 1, "K", options.AT_LEAST_1),
-    options.Option(
-        "--threads",
-        int,
-        "threads to use (default: as many as useful)",
-        metavar="N",
-        bounds=options.AT_LEAST_1,
-    ),
+    options.count_option("--threads", "threads to use (default: as many as useful)"),
     device_options.PROVIDERS,
     options.TRUST,
     options.Option(

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from edge_client.cli.config_option import device_options
-from edge_client.cli.options import SECONDS, Option
+from edge_client.cli.options import Option, seconds_option
 from edge_client.system.plain_text import print_rows
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ examples:
 
 OPTIONS = (
     *device_options("--federation", "--device-id", "--state-dir", "--device"),
-    Option("--seconds", float, "time to measure a trainer (default: 3)", 3.0, "S", SECONDS),
+    seconds_option("--seconds", "time to measure a trainer (default: 3)", 3.0),
     Option("--no-benchmark", bool, "measure nothing; show the stored measurement"),
 )
 

@@ -58,9 +58,7 @@ OPTIONS = (
     ),
     options.Group(
         (
-            options.Option(
-                "--every", float, "seconds between rows (default: 10)", 10.0, "S", options.SECONDS
-            ),
+            options.seconds_option("--every", "seconds between rows (default: 10)", 10.0),
             options.Option(
                 "--id", help="record a row with each id that arrives here instead", metavar="TOPIC[#KEY]"
             ),

@@ -50,8 +50,8 @@ OPTIONS = (
     options.Option("model", Path, "the model to serve", metavar="MODEL.onnx", nargs="?"),
     options.Option("--state-dir", Path, "serve from this device's slots", metavar="DIR"),
     options.Option("--host", help="address to listen at (default: %(default)s)", default="127.0.0.1"),
-    options.Option("--port", int, "0 takes a free one (default: %(default)s)", 8093, "N", options.PORT),
-    options.Option("--threads", int, "threads per request (default: 1)", 1, "N", options.AT_LEAST_1),
+    options.count_option("--port", "0 takes a free one (default: %(default)s)", 8093, options.PORT),
+    options.count_option("--threads", "threads per request (default: 1)", 1),
     options.Option(
         "--max-body",
         int,
@@ -60,9 +60,7 @@ OPTIONS = (
         "BYTES",
         options.AT_LEAST_1,
     ),
-    options.Option(
-        "--poll-s", float, "seconds between checks for a new model (default: 1)", 1.0, "S", options.SECONDS
-    ),
+    options.seconds_option("--poll-s", "seconds between checks for a new model (default: 1)", 1.0),
     options.Option("--page", bool, "show the last picture with its answer at /"),
     options.Option("--broker", help="also answer over this MQTT broker", metavar="URL"),
     *options.tls_options("this service's"),

@@ -38,31 +38,21 @@ usage, 130 interrupted
 
 TERMS = options.Group(
     (
-        options.Option(
+        options.seconds_option(
             "--watch",
-            float,
             "time that a board must have been connected before it keeps the release (default: 300 s)",
             300.0,
-            "S",
             options.SECONDS_OR_0,
             dest="watch_s",
         ),
-        options.Option(
+        options.seconds_option(
             "--connect-within",
-            float,
             "time without a connection or a sign of life after which a board goes back (default: 600 s)",
             600.0,
-            "S",
-            options.SECONDS,
             dest="connect_s",
         ),
-        options.Option(
-            "--starts",
-            int,
-            "most starts of the new client while it is watched (default: %(default)s)",
-            3,
-            "N",
-            options.AT_LEAST_1,
+        options.count_option(
+            "--starts", "most starts of the new client while it is watched (default: %(default)s)", 3
         ),
     ),
     "conditions on each board",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED
-from edge_client.cli.options import AT_LEAST_1, Group, Option, log_options
+from edge_client.cli.options import Group, Option, count_option, log_options
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import print_rows, say
 from edge_server.cli.commands.fleet.backup import ended_by_sigterm
@@ -87,14 +87,11 @@ OPTIONS = (
     Option("--seeds", parse_seeds, "seeds (default: the experiment's)", metavar="1,2"),
     Option("--only", help="only these rows, by label", default=(), metavar="ROW", nargs="+"),
     Option("--columns", help="only these columns, by label", default=(), metavar="COLUMN", nargs="+"),
-    Option("--workers", int, "worker processes per run", metavar="N", bounds=AT_LEAST_1),
-    Option(
+    count_option("--workers", "worker processes per run"),
+    count_option(
         "--parallel",
-        int,
         "runs at once, each in a process of its own with one worker, or --workers (default: 1)",
         1,
-        "N",
-        AT_LEAST_1,
     ),
     Option(
         "--take",

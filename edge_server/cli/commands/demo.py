@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import AT_LEAST_1, Option, Subparsers, add_verb
+from edge_client.cli.options import Option, Subparsers, add_verb, count_option
 from edge_server.cli.commands.options import BROKER_OPTIONS, RUN_OPTIONS, begin_run_log
 from edge_server.observability.dashboard.bind_address import DEFAULT_ADDRESS
 from edge_server.storage.service_folder import run_folder
@@ -35,7 +35,7 @@ OPTIONS = (
         nargs="?",
     ),
     Option("overrides", help="override the file, e.g. rounds=3", default=(), metavar="KEY=VALUE", nargs="*"),
-    Option("--rounds", int, "(default: the file's)", metavar="N", bounds=AT_LEAST_1),
+    count_option("--rounds", "(default: the file's)"),
     Option(
         "--torch-free",
         int,

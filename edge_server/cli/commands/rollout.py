@@ -78,27 +78,14 @@ GROUPS = options.Group(
         options.Option(
             "--canary", _size, "devices in the canary group (default: 10%%, at least one)", "10%", "N|P%"
         ),
-        options.Option(
-            "--groups", int, "number of further groups (default: %(default)s)", 2, "N", options.AT_LEAST_1
-        ),
-        options.Option(
+        options.count_option("--groups", "number of further groups (default: %(default)s)", 2),
+        options.share_option(
             "--success",
-            options.share,
             "share of a group that must keep the model before the next group starts (default: %(default)s)",
             0.95,
-            "F",
-            options.SHARE,
         ),
-        options.Option(
-            "--error",
-            options.share,
-            "share of a group that may fail (default: 1 - success)",
-            metavar="F",
-            bounds=options.SHARE,
-        ),
-        options.Option(
-            "--expect", int, "wait until N devices are online (default: 1)", 1, "N", options.AT_LEAST_1
-        ),
+        options.share_option("--error", "share of a group that may fail (default: 1 - success)"),
+        options.count_option("--expect", "wait until N devices are online (default: 1)", 1),
         options.Option(
             "--only",
             options.device_name,
@@ -113,64 +100,44 @@ GROUPS = options.Group(
 )
 PACE = options.Group(
     (
-        options.Option(
-            "--at-once", int, "devices that fetch at the same time (default: 32)", 32, "N", options.AT_LEAST_1
-        ),
-        options.Option(
+        options.count_option("--at-once", "devices that fetch at the same time (default: 32)", 32),
+        options.seconds_option(
             "--gather",
-            float,
             "time for devices to report (default: 5 s)",
             5.0,
-            "S",
             options.SECONDS_OR_0,
             dest="gather_s",
         ),
-        options.Option(
+        options.seconds_option(
             "--away-after",
-            float,
             "leave out a device that is silent for S seconds before it has switched (default: 600 s)",
             600.0,
-            "S",
-            options.SECONDS,
             dest="away_s",
         ),
-        options.Option(
+        options.seconds_option(
             "--silent-after",
-            float,
             "a device that is silent for S seconds after its watch counts as failed (default: 300 s)",
             300.0,
-            "S",
-            options.SECONDS,
             dest="silent_s",
         ),
-        options.Option(
+        options.seconds_option(
             "--give-up",
-            float,
             "exit with 1 after S seconds without the broker or any device to continue with (default: 1800 s)",
             1800.0,
-            "S",
-            options.SECONDS,
         ),
     ),
     "pace",
 )
 TERMS = options.Group(
     (
-        options.Option(
+        options.count_option(
             "--examples",
-            int,
             "most examples for the comparison (default: %(default)s)",
             200,
-            "N",
             {"ge": 0, "le": 100_000},
         ),
-        options.Option(
-            "--accuracy-drop",
-            options.share,
-            "accuracy that may be lost, beyond chance (default: %(default)s)",
-            0.02,
-            "F",
-            options.SHARE,
+        options.share_option(
+            "--accuracy-drop", "accuracy that may be lost, beyond chance (default: %(default)s)", 0.02
         ),
         options.Option(
             "--latency-ratio",
@@ -180,28 +147,21 @@ TERMS = options.Group(
             "X",
             {"ge": 1, "le": 1000},
         ),
-        options.Option(
+        options.share_option(
             "--error-rate",
-            options.share,
             "share of requests that may fail in addition to the previous share (default: %(default)s)",
             0.01,
-            "F",
-            options.SHARE,
         ),
-        options.Option(
+        options.count_option(
             "--crashes",
-            int,
             "crashes of the service allowed while watched (default: 0)",
             0,
-            "N",
             {"ge": 0, "le": 100_000},
         ),
-        options.Option(
+        options.seconds_option(
             "--watch",
-            float,
             "time that the model is watched (default: 300 s)",
             300.0,
-            "S",
             options.SECONDS_OR_0,
             dest="watch_s",
         ),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.options import SECONDS, Option, tls_options
+from edge_client.cli.options import Option, seconds_option, tls_options
 from edge_server.cli.commands.fleet.serve import SERVICE
 from edge_server.fleet.diagnostics.answers import why_none
 from schemas.errors import nearest
@@ -37,13 +37,8 @@ ASKING = (
         metavar="URL",
     ),
     *tls_options("the operator's"),
-    Option(
-        "--timeout",
-        float,
-        "give up devices that have not answered after this time (default: %(default)g s)",
-        300.0,
-        "S",
-        SECONDS,
+    seconds_option(
+        "--timeout", "give up devices that have not answered after this time (default: %(default)g s)", 300.0
     ),
 )
 """The options of the connection."""

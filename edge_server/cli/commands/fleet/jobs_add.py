@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.app import CommandLine
-from edge_client.cli.options import ABOVE_0, AT_LEAST_1, Group, Option, Subparsers, add_verb
+from edge_client.cli.options import ABOVE_0, Group, Option, Subparsers, add_verb, count_option
 from edge_client.system.plain_text import print_result
 from edge_server.cli.commands import client_release, rollout, run
 from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
@@ -64,13 +64,10 @@ CONDITION = Group(
             default="",
             metavar="SELECTOR",
         ),
-        Option(
+        count_option(
             "--min-eligible",
-            int,
             "run only while N of these devices are online; a run that lacks them is suspended",
             0,
-            "N",
-            AT_LEAST_1,
         ),
         Option(
             "--weight",

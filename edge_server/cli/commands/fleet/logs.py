@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from edge_client.cli.options import Option, device_name
+from edge_client.cli.options import Option, count_option, device_name
 from edge_client.system.plain_text import print_json, say
 from edge_server.cli.commands.fleet.asking_devices import ANSWERS, ASKING, age, answer_of
 from edge_server.fleet.diagnostics.answers import log_lines, safe
@@ -31,9 +31,7 @@ OPTIONS = (
     Option("device", device_name, "the device", metavar="DEVICE"),
     Option("--since", age, "lines of the last 90s, 30m, 1h or 2d", metavar="AGE"),
     Option("--level", help="lines of this level and worse (default: all)", default="debug", choices=LEVELS),
-    Option(
-        "--lines", int, "at most the last N lines (default: 1000)", 1_000, "N", {"ge": 1, "le": MAX_LINES}
-    ),
+    count_option("--lines", "at most the last N lines (default: 1000)", 1_000, {"ge": 1, "le": MAX_LINES}),
     Option("--crash", bool, "show the last unexpected end instead"),
     *ASKING,
 )
