@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.storm.mutants import MUTANTS, Mutant
 from tests.storm.seeds import faults_of, scenario_of
-from tests.storm.shrink import as_test, shrink
+from tests.storm.shrink import as_row, shrink
 from tests.storm.world import Outcome, play
 
 BATCH = 20
@@ -110,7 +110,7 @@ def shrunk_test(seed: int) -> str:
     _, _, outcome = play_seed(seed)
     kind = kind_of(outcome)
     small, few = shrink(scenario, faults, lambda s, f: kind_of(play(s, f)) == kind)
-    return as_test(small, few, play(small, few).violation or "")
+    return as_row(small, few, play(small, few).violation or "")
 
 
 def kind_of(outcome: Outcome) -> str:

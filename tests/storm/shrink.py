@@ -53,16 +53,10 @@ def _rounder(faults: tuple[Fault, ...]) -> list[tuple[Fault, ...]]:
     return found
 
 
-def as_test(scenario: Scenario, faults: Sequence[Fault], violation: str) -> str:
-    """A test that can be pasted into `test_found.py`."""
-    lines = "".join(f"        {_call(fault)},\n" for fault in faults)
-    listed = f"[\n{lines}    ]" if faults else "[]"
-    return (
-        f"def test_seed_{scenario.seed}() -> None:\n"
-        f"    # {' '.join(violation.split())[:200]}\n"
-        f"    faults = {listed}\n"
-        f"    assert play({_call(scenario)}, faults).violation is None\n"
-    )
+def as_row(scenario: Scenario, faults: Sequence[Fault], violation: str) -> str:
+    """A row that can be pasted into `test_found.py`."""
+    lines = "".join(f"        {_call(value)},\n" for value in (scenario, *faults))
+    return f"    # {' '.join(violation.split())[:200]}\n    found(\n{lines}    ),\n"
 
 
 def _call(value: Fault | Scenario) -> str:

@@ -12,7 +12,7 @@ from tests.storm.disk import Killed, Machine
 from tests.storm.faults import SERVER, Fault, Scenario
 from tests.storm.mutants import MUTANTS
 from tests.storm.seeds import faults_of, scenario_of
-from tests.storm.shrink import as_test, shrink
+from tests.storm.shrink import as_row, shrink
 from tests.storm.world import play
 
 MIXED = 1597
@@ -66,11 +66,12 @@ def test_a_mutant_is_found_and_its_seed_shrinks() -> None:
         faults = faults_of(scenario)
         small, few = shrink(scenario, faults, lambda *case: play(*case).violation is not None)
         assert len(few) <= min(2, len(faults))
-        printed = as_test(small, few, "")
-    assert printed.startswith(f"def test_seed_{seed}()")
-    known = {"Fault": Fault, "Scenario": Scenario, "play": play}
-    exec(printed, known)
-    known[f"test_seed_{seed}"]()  # type: ignore[operator]
+        printed = as_row(small, few, "")
+    ((scenario, *faults),) = eval(
+        f"({printed})", {"Fault": Fault, "Scenario": Scenario, "found": lambda *parts: parts}
+    )
+    assert (scenario, faults) == (small, [*few])
+    assert play(scenario, faults).violation is None
 
 
 @pytest.mark.parametrize("name", MUTANTS)
