@@ -199,13 +199,40 @@ def add_verb(
     return parser
 
 
+@dataclass(frozen=True)
+class VerbGroup:
+    """The verbs below `words`, such as `edge-server jobs`; each has the `shared` rows before its own."""
+
+    verbs: Subparsers
+    words: str
+    shared: Sequence[Row]
+
+    def add(
+        self,
+        name: str,
+        execute: Callable[[argparse.Namespace], int],
+        *rows: Row,
+        help: str,
+        example: str | None = None,
+    ) -> None:
+        """Add a verb; `example` is what follows `words`."""
+        examples = "" if example is None else f"examples:\n  {self.words} {example}\n"
+        add_verb(self.verbs, name, execute, (*self.shared, *rows), help=help, examples=examples)
+
+
 def add_verbs(
-    subparsers: Subparsers, name: str, *, help: str, examples: str, description: str = ""
-) -> Subparsers:
+    subparsers: Subparsers,
+    name: str,
+    *shared: Row,
+    help: str,
+    examples: str,
+    description: str = "",
+) -> VerbGroup:
     """Add a verb that has verbs of its own, and return those."""
     parser = _add_parser(subparsers, name, help, description, examples)
     parser.set_defaults(execute=print_help(parser))
-    return parser.add_subparsers(dest=f"{name.replace('-', '_')}_verb", metavar="VERB")
+    verbs = parser.add_subparsers(dest=f"{name.replace('-', '_')}_verb", metavar="VERB")
+    return VerbGroup(verbs, parser.prog, shared)
 
 
 def _add_parser(subparsers: Subparsers, name: str, help: str, description: str, examples: str) -> Parser:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from edge_client.cli.options import Option, Subparsers, add_verb, add_verbs
 from edge_client.system.plain_text import print_json, print_result, print_rows, print_table, say
 from edge_server.cli.commands import client_rollout
-from edge_server.cli.commands.fleet.serve import SERVICE, add_service_verb, service_folder
+from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,18 +33,17 @@ def register(subparsers: Subparsers) -> None:
     verbs = add_verbs(
         subparsers,
         "client-release",
+        SERVICE,
         help="releases of the client itself: make, list, roll out",
         description="Releases of the client itself.",
         examples=EXAMPLES.replace("%%", "%"),
     )
-    _make(verbs)
+    _make(verbs.verbs)
     about = "every release, the newest first"
-    add_service_verb(verbs, "list", list_releases, help=about, example="client-release list")
-    about, example = "what a release contains", "client-release show 0.2.0"
-    add_service_verb(
-        verbs, "show", show_release, Option("release", metavar="RELEASE"), help=about, example=example
-    )
-    client_rollout.register(verbs)
+    verbs.add("list", list_releases, help=about, example="list")
+    about, example = "what a release contains", "show 0.2.0"
+    verbs.add("show", show_release, Option("release", metavar="RELEASE"), help=about, example=example)
+    client_rollout.register(verbs.verbs)
 
 
 MAKE = """\

@@ -3,13 +3,12 @@
 import argparse
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import RUNTIMES, Option, Subparsers, add_verb, add_verbs
+from edge_client.cli.options import RUNTIMES, Option, Subparsers, add_verbs
 from edge_client.system.plain_text import print_json, print_result, print_rows, say
 from edge_server.cli.commands.fleet.serve import SERVICE
 from edge_server.storage.service_folder import RUNS
@@ -51,14 +50,15 @@ def register(subparsers: Subparsers) -> None:
     verbs = add_verbs(
         subparsers,
         "models",
+        REGISTRY,
+        SERVICE,
         help="the registry of models: list, compare, name the active one",
         description="The registry of what runs have ended with.",
         examples=EXAMPLES,
     )
     version = Option("version", metavar="VERSION")
-    _add_verb(verbs, "list", list_versions, help="every version, the newest first", example="list")
-    _add_verb(
-        verbs,
+    verbs.add("list", list_versions, help="every version, the newest first", example="list")
+    verbs.add(
         "show",
         show_version,
         version,
@@ -67,25 +67,25 @@ def register(subparsers: Subparsers) -> None:
     )
     two = (Option("before", metavar="VERSION"), Option("after", metavar="VERSION"))
     example = f"diff {EXAMPLE} home-20261122-180000"
-    _add_verb(verbs, "diff", diff, *two, help="what two versions differ in", example=example)
+    verbs.add("diff", diff, *two, help="what two versions differ in", example=example)
     example = f"set-active {EXAMPLE} && edge-server rollout --broker mqtt://server:1883"
     about = "name the version that devices are meant to serve"
-    _add_verb(verbs, "set-active", set_active, version, help=about, example=example)
+    verbs.add("set-active", set_active, version, help=about, example=example)
     about = "solve a finished run's heads without a device, and delete what the run keeps of it"
     device = Option("device", metavar="DEVICE")
     where = Option("run", Path, "run folder of a recipe that keeps sums: ridge, class-means", metavar="RUN")
     example = f"forget pi-kitchen runs/{EXAMPLE}"
-    _add_verb(verbs, "forget", forget, device, where, help=about, example=example)
+    verbs.add("forget", forget, device, where, help=about, example=example)
     about = "write a version's tiers, or an ONNX file, as another runtime takes them"
     source = Option("model", Path, "a version of the registry, or an ONNX file", metavar="MODEL")
     runtime = Option("--for", help=RUNTIMES, metavar="RUNTIME", required=True, dest="runtime")
     out = Option("--out", Path, "folder for the files (default: exported)", Path("exported"), "DIR")
     example = f"export {EXAMPLE} --for ncnn --out ncnn"
-    _add_verb(verbs, "export", export, source, runtime, out, help=about, example=example)
+    verbs.add("export", export, source, runtime, out, help=about, example=example)
     run = Option("run", Path, "run folder", metavar="RUN")
     name = Option("--name", help="(default: the run's name)", metavar="VERSION")
     about = "enter the models of a run that is over"
-    _add_verb(verbs, "add", add_run, run, name, help=about, example=f"add runs/{EXAMPLE}")
+    verbs.add("add", add_run, run, name, help=about, example=f"add runs/{EXAMPLE}")
 
 
 def registry_folder(args: argparse.Namespace) -> Path:
@@ -95,18 +95,6 @@ def registry_folder(args: argparse.Namespace) -> Path:
     named = named_service_folder(args.service)
     own = named and named.registry
     return args.registry or (own if own and own.is_dir() else USUAL)
-
-
-def _add_verb(
-    verbs: Subparsers,
-    name: str,
-    execute: Callable[[argparse.Namespace], int],
-    *options: Option,
-    help: str,
-    example: str,
-) -> None:
-    examples = f"examples:\n  edge-server models {example}\n"
-    add_verb(verbs, name, execute, (REGISTRY, SERVICE, *options), help=help, examples=examples)
 
 
 def list_versions(args: argparse.Namespace) -> int:

@@ -38,17 +38,18 @@ def register(subparsers: Subparsers) -> None:
     verbs = add_verbs(
         subparsers,
         "alerts",
+        serve.SERVICE,
         help="list alerts, test their receivers, silence them",
         description="Alerts of `edge-server serve`.",
         examples=EXAMPLES,
     )
     about = "alerts that are not resolved, silences, and notifications that wait"
-    serve.add_service_verb(verbs, "list", list_alerts, help=about, example="alerts list --format json")
-    about, example = "send a test to one receiver", "alerts test ops-mail"
+    verbs.add("list", list_alerts, help=about, example="list --format json")
+    about, example = "send a test to one receiver", "test ops-mail"
     receiver = Option("receiver", help="name of the receiver in service.toml", metavar="RECEIVER")
-    serve.add_service_verb(verbs, "test", test_receiver, receiver, help=about, example=example)
-    _add_acknowledge(verbs)
-    _add_silence(verbs)
+    verbs.add("test", test_receiver, receiver, help=about, example=example)
+    _add_acknowledge(verbs.verbs)
+    _add_silence(verbs.verbs)
 
 
 def _add_acknowledge(verbs: Subparsers) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from edge_client.cli.options import Option, Subparsers, add_verbs
 from edge_client.system.plain_text import print_json, print_result, say
 from edge_server.cli.commands.fleet import inventory_options
-from edge_server.cli.commands.fleet.inventory_removal import add_remove, add_replace
+from edge_server.cli.commands.fleet.inventory_removal import REVOCATION, remove_devices, replace
+from edge_server.cli.commands.fleet.serve import SERVICE
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,25 +38,38 @@ def register(subparsers: Subparsers) -> None:
     verbs = add_verbs(
         subparsers,
         "inventory",
+        SERVICE,
+        Option("--federation", help="federation of the devices, if there are several", metavar="NAME"),
         help="labels, notes, removal and replacement of devices; import and export",
         description="The devices of a fleet, as the operator keeps them.",
         examples=EXAMPLES,
     )
-    for add in (_label, _note, add_remove, add_replace, add_import, add_export):
-        add(verbs)
-
-
-def _label(verbs: Subparsers) -> None:
-    inventory_options.add_inventory_verb(
-        verbs,
-        "label",
-        label,
-        Option("device", help="one device (or --where)", metavar="DEVICE", nargs="?"),
-        Option("changes", help="set a label, or remove it", metavar="KEY=VALUE|KEY-", nargs="*"),
-        inventory_options.where_option("all devices that match"),
-        help="set and remove labels",
-        example="label pi-1 site=barn role-",
+    where = inventory_options.where_option
+    one = Option("device", help="one device (or --where)", metavar="DEVICE", nargs="?")
+    changes = Option("changes", help="set a label, or remove it", metavar="KEY=VALUE|KEY-", nargs="*")
+    about, example = "set and remove labels", "label pi-1 site=barn role-"
+    verbs.add("label", label, one, changes, where("all devices that match"), help=about, example=example)
+    device = Option("device", metavar="DEVICE")
+    text = Option("text", help="one line; an empty text removes the note", metavar="TEXT")
+    about, example = "write a note on a device", "note pi-1 'behind the door'"
+    verbs.add("note", note, device, text, help=about, example=example)
+    about = "take devices out of the inventory, and revoke their certificates"
+    removed = (one, where("all devices that match"), *REVOCATION)
+    verbs.add("remove", remove_devices, *removed, help=about, example="remove pi-3")
+    old = Option("old", help="the dead board", metavar="OLD")
+    new = Option("new", help="the new board: it gets OLD's labels and note", metavar="NEW")
+    about, example = "let a new board take the place of a dead one", "replace pi-1 pi-9"
+    verbs.add("replace", replace, old, new, *REVOCATION, help=about, example=example)
+    file = Option("file", Path, "as for `edge-server enroll --from`", metavar="FILE")
+    about = "take labels and notes from a fleet file, CSV or JSON"
+    verbs.add("import", import_file, file, help=about, example="import fleet.csv")
+    written = (
+        Option("file", Path, "fleet.csv or fleet.json; `-` is CSV to stdout", metavar="FILE"),
+        where("only devices that match"),
+        Option("--removed", bool, "also the devices that were removed"),
     )
+    about = "write the inventory as CSV or JSON, by the file's name"
+    verbs.add("export", export, *written, help=about, example="export fleet.csv --where site=barn")
 
 
 def label(args: argparse.Namespace) -> int:
@@ -107,18 +121,6 @@ def _change(word: str) -> tuple[str, str | None]:
     return parse_label(word)
 
 
-def _note(verbs: Subparsers) -> None:
-    inventory_options.add_inventory_verb(
-        verbs,
-        "note",
-        note,
-        Option("device", metavar="DEVICE"),
-        Option("text", help="one line; an empty text removes the note", metavar="TEXT"),
-        help="write a note on a device",
-        example="note pi-1 'behind the door'",
-    )
-
-
 def note(args: argparse.Namespace) -> int:
     with inventory_options.open_inventory(args) as service:
         device = service.inventory.of_name(args.device, args.federation)
@@ -128,18 +130,6 @@ def note(args: argparse.Namespace) -> int:
             service.record("note", device, {"note": before}, {"note": after})
     document = {"device": args.device, "before": before, "after": after}
     return print_result(args, document, f"{args.device}: {after or 'no note'}")
-
-
-def add_import(verbs: Subparsers) -> None:
-    about = "take labels and notes from a fleet file, CSV or JSON"
-    inventory_options.add_inventory_verb(
-        verbs,
-        "import",
-        import_file,
-        Option("file", Path, "as for `edge-server enroll --from`", metavar="FILE"),
-        help=about,
-        example="import fleet.csv",
-    )
 
 
 def import_file(args: argparse.Namespace) -> int:
@@ -157,20 +147,6 @@ def import_file(args: argparse.Namespace) -> int:
     document = {"rows": len(rows), "new": new, "changed": len(changes) - new}
     line = f"{counted_text(len(rows), 'device')} read: {new} new, {len(changes) - new} changed"
     return print_result(args, document, line)
-
-
-def add_export(verbs: Subparsers) -> None:
-    about = "write the inventory as CSV or JSON, by the file's name"
-    inventory_options.add_inventory_verb(
-        verbs,
-        "export",
-        export,
-        Option("file", Path, "fleet.csv or fleet.json; `-` is CSV to stdout", metavar="FILE"),
-        inventory_options.where_option("only devices that match"),
-        Option("--removed", bool, "also the devices that were removed"),
-        help=about,
-        example="export fleet.csv --where site=barn",
-    )
 
 
 def export(args: argparse.Namespace) -> int:

@@ -1,13 +1,13 @@
 """What the verbs of `edge-server inventory` share."""
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.options import Option, Subparsers
-from edge_server.cli.commands.fleet.serve import add_service_verb, service_folder
+from edge_client.cli.options import Option
+from edge_server.cli.commands.fleet.serve import service_folder
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,22 +16,6 @@ if TYPE_CHECKING:
     from edge_server.storage.service_folder import ServiceFolder
 
 MAX_NAMES = 20  # Names of devices in one line of output
-
-
-def add_inventory_verb(
-    verbs: Subparsers,
-    name: str,
-    execute: Callable[[argparse.Namespace], int],
-    *options: Option,
-    help: str,
-    example: str,
-) -> None:
-    """Add a verb of `edge-server inventory`, with `--service` and `--federation`."""
-    federation = Option(
-        "--federation", help="federation of the devices, if there are several", metavar="NAME"
-    )
-    example = f"inventory {example}"
-    add_service_verb(verbs, name, execute, federation, *options, help=help, example=example)
 
 
 def where_option(what: str) -> Option:

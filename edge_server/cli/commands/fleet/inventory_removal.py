@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.options import Option, Subparsers
+from edge_client.cli.options import Option
 from edge_client.system.plain_text import print_result
 from edge_server.cli.commands import enroll_options, revoke
 from edge_server.cli.commands.fleet import inventory_options, serve
@@ -21,20 +21,6 @@ REVOCATION = (
     enroll_options.AUTHORITY,
     *revoke.MOSQUITTO,
 )
-
-
-def add_remove(verbs: Subparsers) -> None:
-    about = "take devices out of the inventory, and revoke their certificates"
-    inventory_options.add_inventory_verb(
-        verbs,
-        "remove",
-        remove_devices,
-        Option("device", help="one device (or --where)", metavar="DEVICE", nargs="?"),
-        inventory_options.where_option("all devices that match"),
-        *REVOCATION,
-        help=about,
-        example="remove pi-3",
-    )
 
 
 def remove_devices(args: argparse.Namespace) -> int:
@@ -147,20 +133,6 @@ def _after_revocation(
     except EdgeError as error:
         problems.append(error)
         return Revocation(authority, device.device, certificates).lines()
-
-
-def add_replace(verbs: Subparsers) -> None:
-    about = "let a new board take the place of a dead one"
-    inventory_options.add_inventory_verb(
-        verbs,
-        "replace",
-        replace,
-        Option("old", help="the dead board", metavar="OLD"),
-        Option("new", help="the new board: it gets OLD's labels and note", metavar="NEW"),
-        *REVOCATION,
-        help=about,
-        example="replace pi-1 pi-9",
-    )
 
 
 def replace(args: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from edge_client.cli.options import Option, Subparsers, add_verbs
 from edge_client.system.plain_text import print_json, print_result, print_rows, print_table, say
 from edge_server.cli.commands.fleet import jobs_add
-from edge_server.cli.commands.fleet.serve import add_service_verb, service_folder
+from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
 
 if TYPE_CHECKING:
     from edge_server.fleet.queue.job import Job, JobRun
@@ -36,22 +36,23 @@ def register(subparsers: Subparsers) -> None:
     verbs = add_verbs(
         subparsers,
         "jobs",
+        SERVICE,
         help="queue and schedule federations and fleet actions",
         description="The queue of jobs of a fleet service.",
         examples=EXAMPLES,
     )
-    jobs_add.register(verbs)
+    jobs_add.register(verbs.verbs)
     name_of_job = Option("name", metavar="NAME")
     about = "every job with its state and next time"
-    add_service_verb(verbs, "list", list_jobs, help=about, example="jobs list")
+    verbs.add("list", list_jobs, help=about, example="list")
     about = "a job, why it waits, and its last runs"
-    add_service_verb(verbs, "show", show_job, name_of_job, help=about, example="jobs show nightly")
+    verbs.add("show", show_job, name_of_job, help=about, example="show nightly")
     for name, (about, _) in VERBS.items():
-        add_service_verb(verbs, name, change, name_of_job, help=about, example=f"jobs {name} nightly")
-    about, example = "the output of a job's newest run", "jobs logs nightly --follow"
+        verbs.add(name, change, name_of_job, help=about, example=f"{name} nightly")
+    about, example = "the output of a job's newest run", "logs nightly --follow"
     run = Option("name", help="a job, or one of its runs", metavar="NAME|RUN")
     follow = Option("--follow", bool, "continue until the run is over")
-    add_service_verb(verbs, "logs", logs, run, follow, help=about, example=example)
+    verbs.add("logs", logs, run, follow, help=about, example=example)
 
 
 def _overviews(args: argparse.Namespace) -> "dict[str, JobOverview]":

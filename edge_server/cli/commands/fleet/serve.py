@@ -3,11 +3,10 @@
 import argparse
 import logging
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import Option, Subparsers, add_verb, log_options
+from edge_client.cli.options import Option, log_options
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
 
@@ -64,19 +63,6 @@ def service_folder(args: argparse.Namespace) -> "ServiceFolder":
     from edge_server.storage.service_folder import open_service_folder
 
     return open_service_folder(args.service)
-
-
-def add_service_verb(
-    verbs: Subparsers,
-    name: str,
-    execute: Callable[[argparse.Namespace], int],
-    *options: Option,
-    help: str,
-    example: str = "",
-) -> None:
-    """Add a verb below another one that works on the folder of `--service`."""
-    examples = f"examples:\n  edge-server {example}\n" if example else ""
-    add_verb(verbs, name, execute, (SERVICE, *options), help=help, examples=examples)
 
 
 def execute(args: argparse.Namespace) -> int:

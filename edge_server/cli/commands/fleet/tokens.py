@@ -20,12 +20,13 @@ USUAL_DAYS = 90.0
 
 
 def register(subparsers: Subparsers) -> None:
-    verbs = add_verbs(subparsers, "tokens", help="tokens for programs that use the API", examples=EXAMPLES)
+    about = "tokens for programs that use the API"
+    verbs = add_verbs(subparsers, "tokens", serve.SERVICE, help=about, examples=EXAMPLES)
     where = Option("--where", help="only devices with these labels", default="", metavar="SELECTOR")
     days = Option("--days", float, "until its end (default: 90)", USUAL_DAYS, "N", ABOVE_0)
-    serve.add_service_verb(verbs, "list", _list, help="the tokens, their roles and ends")
-    serve.add_service_verb(verbs, "make", _make, users.NAME, users.ROLE, where, days, help="make a token")
-    serve.add_service_verb(verbs, "revoke", _revoke, users.NAME, help="revoke a token")
+    verbs.add("list", _list, help="the tokens, their roles and ends")
+    verbs.add("make", _make, users.NAME, users.ROLE, where, days, help="make a token")
+    verbs.add("revoke", _revoke, users.NAME, help="revoke a token")
 
 
 def _list(args: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli.options import Option, Subparsers, add_verbs
 from edge_client.system.plain_text import print_json, print_rows, say
-from edge_server.cli.commands.fleet.serve import add_service_verb
+from edge_server.cli.commands.fleet.serve import SERVICE
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ ROLE = Option("--role", help="(default: %(default)s)", default="viewer", choices
 
 def register(subparsers: Subparsers) -> None:
     about = "who may use the service's page and API"
-    verbs = add_verbs(subparsers, "users", help=about, examples=EXAMPLES)
+    verbs = add_verbs(subparsers, "users", SERVICE, help=about, examples=EXAMPLES)
     new_role = Option("role", help=", ".join(ROLES), metavar="ROLE")
-    add_service_verb(verbs, "list", _list, help="the users and their roles")
-    add_service_verb(verbs, "add", _change, NAME, ROLE, help="add a user with a password")
-    add_service_verb(verbs, "role", _change, NAME, new_role, help="change a role, also of open sessions")
-    add_service_verb(verbs, "password", _change, NAME, help="set a new password; ends the sessions")
-    add_service_verb(verbs, "unlock", _change, NAME, help="let a user try again after failed logins")
-    add_service_verb(verbs, "remove", _change, NAME, help="remove a user; ends the sessions")
+    verbs.add("list", _list, help="the users and their roles")
+    verbs.add("add", _change, NAME, ROLE, help="add a user with a password")
+    verbs.add("role", _change, NAME, new_role, help="change a role, also of open sessions")
+    verbs.add("password", _change, NAME, help="set a new password; ends the sessions")
+    verbs.add("unlock", _change, NAME, help="let a user try again after failed logins")
+    verbs.add("remove", _change, NAME, help="remove a user; ends the sessions")
 
 
 def _list(args: argparse.Namespace) -> int:
