@@ -1,92 +1,44 @@
 """The trial of an offered model on its device, transition by transition."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from edge_client.agent.offers import trial as offers
-from edge_client.agent.offers.machine import MAX_RESTARTS, step
-from edge_client.agent.rollout.trial import Comparison, Look, ModelState, ModelTrial
+from edge_client.agent.offers.machine import MAX_RESTARTS
+from edge_client.agent.rollout.trial import Comparison, Look, ModelTrial
 from edge_client.agent.session import events
 from edge_client.inference.service.health import Health
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from schemas.errors import PeerError
-from schemas.messages import ModelOffer, ModelReport, ModelWithdrawal
-from schemas.messages.rollout import Cause, Stage, TrialTerms
-from schemas.tensors.chunks import BlobRef, Chunk, digest_of
+from schemas.messages.rollout import Cause, Stage
+from schemas.tensors.chunks import Chunk, digest_of
 from tests.chunk_bits import chunks_of
-from tests.edge_server.releases.rollout.measured import measured
+from tests.edge_client.agent.offers.by_hand import BAD, BETTER, GOOD, OLD, REF, ModelDevice
 
-DATA = b"model" * 20_000
-REF = BlobRef(digest=digest_of(DATA), size=len(DATA), chunk_bytes=65_536)
-OFFER = ModelOffer(
-    federation="home",
-    device="pi",
-    rollout="r-1",
-    version="v2",
-    tier=1,
-    blob=REF,
-    terms=TrialTerms(watch_s=10.0),
-)
-OLD, GOOD, BAD = (measured(x) for x in (0.9, 0.92, 0.5))
-BETTER = Comparison(OLD, GOOD, lost=1, won=3)
+OFFER, WITHDRAWAL = ModelDevice.offer, ModelDevice.withdrawal
 WORSE = Comparison(OLD, BAD, lost=41, won=1)
-WITHDRAWAL = ModelWithdrawal(federation="home", device="pi", rollout="r-1", version="v2", detail="by hand")
-
-
 COMPARE, RECHECK = offers.Work(OFFER, Stage.COMPARED), offers.Work(OFFER, Stage.KEPT)
 
 
 @dataclass
-class Device:
-    """The trial machine, its clock and the commands it has returned."""
-
-    now: float = 0.0
-    trials: ModelState = field(default_factory=lambda: ModelState("home", "pi", connected=True))
-    done: list[Any] = field(default_factory=list)
-
-    def do(self, event: offers.Event) -> list[Any]:
-        """Make one step and return its commands without the reports."""
-        self.trials, commands = step(self.trials, event, self.now)
-        self.done += commands
-        return [command for command in commands if not isinstance(command, events.SendMessage)]
-
-    def fetch(self) -> list[Any]:
-        """Receive the offer and every chunk of the file."""
-        self.do(offers.Offered(OFFER))
-        for index in range(REF.chunks):
-            size = REF.chunk_size(index)
-            data = DATA[index * REF.chunk_bytes :][:size]
-            self.do(events.ChunkArrived(Chunk(REF.digest[:16], index, data)))
-        return self.do(events.BlobChecked(REF.digest, sound=True))
-
+class Device(ModelDevice):
     def switch(self) -> None:
         """Continue until the new model is being watched."""
-        self.fetch()
-        self.do(offers.Worked(COMPARE, BETTER))
+        self.work()
         self.do(offers.Switched())
 
     def look(self, comparison: Comparison = BETTER, **more: Any) -> list[Any]:
         """Let time pass until the next check and deliver its result."""
-        self.now = self.trials.look_at
+        self.now = self.state.look_at
         assert self.do(events.Tick()) == [RECHECK]
         return self.do(offers.Worked(RECHECK, Look(comparison, **{"serving": REF.digest, **more})))
 
     @property
-    def trial(self) -> ModelTrial:
-        assert self.trials.trial is not None
-        return self.trials.trial
-
-    @property
     def stage(self) -> Stage:
-        return self.trial.stage
-
-    @property
-    def reports(self) -> list[ModelReport]:
-        """The reports sent so far."""
-        messages = [command.message for command in self.done if isinstance(command, events.SendMessage)]
-        return [message for message in messages if isinstance(message, ModelReport)]
+        stage: Stage = self.trial.stage
+        return stage
 
 
 def test_a_better_model_is_downloaded_compared_switched_to_watched_and_kept() -> None:
@@ -121,17 +73,17 @@ def test_a_file_that_does_not_match_its_digest_is_downloaded_again() -> None:
     device.do(offers.Offered(OFFER, present=chunks_of((1 << REF.chunks) - 1)))
     device.do(events.BlobChecked(REF.digest, sound=False))
     assert device.stage is Stage.OFFERED
-    assert device.trials.receiving is not None
-    assert device.trials.receiving.have == chunks_of(0)
+    assert device.state.receiving is not None
+    assert device.state.receiving.have == chunks_of(0)
 
 
 def test_a_chunk_of_the_wrong_size_raises_a_peer_error_and_changes_nothing() -> None:
     device = Device()
     device.do(offers.Offered(OFFER))
-    before = device.trials
+    before = device.state
     with pytest.raises(PeerError):
         device.do(events.ChunkArrived(Chunk(REF.digest[:16], 0, b"short")))
-    assert device.trials == before
+    assert device.state == before
 
 
 def test_a_worse_model_is_refused_before_the_switch() -> None:
@@ -149,26 +101,10 @@ def test_a_model_that_crashes_the_comparison_is_refused() -> None:
     assert device.reports[-1].cause is Cause.CRASHES
 
 
-def test_an_offer_with_an_objection_is_refused_without_a_download() -> None:
-    device = Device()
-    assert device.do(offers.Offered(OFFER, objection=(Cause.UNTRUSTED, "another key"))) == [offers.CleanUp()]
-    assert device.reports[-1].cause is Cause.UNTRUSTED
-    assert device.trials.receiving is None
-
-
-def test_a_model_that_is_already_served_is_kept_despite_a_withdrawal() -> None:
+def test_a_model_that_is_already_served_is_not_compared() -> None:
     device = Device()
     device.do(offers.Offered(OFFER, in_use=REF.digest))
     assert (device.stage, device.reports[-1].candidate) == (Stage.KEPT, None)
-    assert device.do(offers.Withdrawn(WITHDRAWAL)) == []
-    assert device.stage is Stage.KEPT
-
-
-def test_a_repeated_offer_is_answered_with_the_current_stage() -> None:
-    device = Device()
-    device.switch()
-    assert device.do(offers.Offered(OFFER)) == []
-    assert device.reports[-1].stage is Stage.SWITCHED
 
 
 @pytest.mark.parametrize(
@@ -231,26 +167,6 @@ def test_a_comparison_that_ends_after_the_withdrawal_switches_nothing() -> None:
     assert device.stage is Stage.REFUSED
 
 
-def test_a_comparison_of_another_rollout_is_ignored() -> None:
-    device = Device()
-    device.fetch()
-    assert (
-        device.do(
-            offers.Worked(offers.Work(OFFER.model_copy(update={"rollout": "r-0"}), Stage.COMPARED), BETTER)
-        )
-        == []
-    )
-    assert device.stage is Stage.FETCHED
-
-
-def test_a_model_whose_switch_fails_is_refused() -> None:
-    device = Device()
-    device.fetch()
-    device.do(offers.Worked(COMPARE, BETTER))
-    device.do(offers.SwitchFailed((Cause.NO_SPACE, "disk full")))
-    assert (device.stage, device.reports[-1].cause) == (Stage.REFUSED, Cause.NO_SPACE)
-
-
 # --- after a kill ---
 @pytest.mark.parametrize(
     ("trial", "expected"),
@@ -274,14 +190,7 @@ def test_an_interrupted_watch_starts_over() -> None:
         device.do(offers.Restored(ModelTrial(offer=OFFER, stage=Stage.SWITCHED, running=OLD, candidate=GOOD)))
         == []
     )
-    assert device.trials.watch_until == 510.0
-
-
-def test_chunks_received_before_a_restart_are_not_requested_again() -> None:
-    device = Device()
-    device.do(offers.Restored(ModelTrial(offer=OFFER), present=chunks_of(0b01)))
-    requests = [command.message for command in device.done if isinstance(command, events.SendMessage)]
-    assert [(request.first, request.count) for request in requests] == [(1, 1)]
+    assert device.state.watch_until == 510.0
 
 
 def test_a_model_that_repeatedly_crashes_the_board_is_rolled_back() -> None:
@@ -318,8 +227,8 @@ def test_missing_chunks_are_requested_only_while_connected() -> None:
 def test_a_comparison_that_is_reported_twice_does_not_end_the_look_that_follows() -> None:
     device = Device()
     device.switch()
-    device.now = device.trials.look_at
+    device.now = device.state.look_at
     assert device.do(events.Tick()) == [RECHECK]
     device.do(offers.Worked(COMPARE, BETTER))
-    assert device.trials.busy
+    assert device.state.busy
     assert device.do(events.Tick()) == []
