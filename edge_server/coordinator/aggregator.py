@@ -28,7 +28,7 @@ from edge_server.coordinator.validation.checker import UpdateChecker
 from edge_server.coordinator.validation.harm_review import HarmReview
 from edge_server.coordinator.validation.round_review import Refusals, RoundReview, make_review
 from edge_server.coordinator.validation.site_sums import SumChecker
-from edge_server.coordinator.validation.update import client_update, is_summed, known_clients, site_update
+from edge_server.coordinator.validation.update import accepted_update, is_summed, known_clients
 from edge_server.rounds.events import CloseRound, UpdatesWeighed
 from edge_server.security.secure_aggregation.protocol import OpenedSecrets
 from edge_server.storage.disk import wait_for_disk
@@ -166,23 +166,16 @@ class Aggregator:
         self, sent: Mapping[str, Update], staleness: Mapping[str, int], *, take_ratios: bool = True
     ) -> list[ClientUpdate]:
         return [
-            self._update(
+            accepted_update(
                 update,
+                self._storage.store.blob_path,
+                self._context.channel_map,
+                unpacked=self._storage.unpacked,
                 staleness=staleness.get(device, 0),
                 ratio=self._checker.take_ratio(update) if take_ratios else None,
             )
             for device, update in sent.items()
         ]
-
-    def _update(self, update: Update, *, staleness: int, ratio: float | None) -> ClientUpdate:
-        store, context = self._storage.store, self._context
-        path = None if update.sent_blob is None else store.blob_path(update.sent_blob.digest)
-        if update.receipt is not None:
-            lying = (update, update.receipt, path, context.channel_map)
-            return site_update(*lying, staleness=staleness, ratio=ratio)
-        assert path is not None
-        unpacked = self._storage.unpacked
-        return client_update(update, path, unpacked=unpacked, staleness=staleness, ratio=ratio)
 
     def state_after(
         self, sent: Mapping[str, Update], updates: Sequence[ClientUpdate], sums: Mapping[str, SiteSum]

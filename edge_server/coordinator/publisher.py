@@ -112,26 +112,20 @@ class Publisher:
             self.announce(self._announced)
 
     def send(self, device: str, message: Message) -> None:
-        payload = encode_message(self._tagged(message))
-        self._counters.count_sent(device, len(payload))
-        self.gate(lambda: self._link.publish(self._topic(device, Channel.DOWN), payload))
+        self._send(device, self._topic(device, Channel.DOWN), message)
 
     def send_to_site(self, site: str, message: Message) -> None:
         """Send a message to a site's gateway, about the site itself."""
+        self._send(site, str(SiteTopic(self._federation, site, Channel.DOWN)), message)
+
+    def _send(self, to: str, topic: str, message: Message) -> None:
         payload = encode_message(self._tagged(message))
-        self._counters.count_sent(site, len(payload))
-        topic = str(SiteTopic(self._federation, site, Channel.DOWN))
+        self._counters.count_sent(to, len(payload))
         self.gate(lambda: self._link.publish(topic, payload))
 
-    def send_to_stranger(self, device: str, message: Message) -> None:
-        """Send a message to a device outside the fleet, at a limited rate: names may be invented."""
-        if self._strangers.allows(time.monotonic()):
-            self.send(device, message)
-
-    def send_to_strange_site(self, site: str, message: Message) -> None:
-        """Send a message to a gateway whose site is not known, at a limited rate."""
-        if self._strangers.allows(time.monotonic()):
-            self.send_to_site(site, message)
+    def may_answer_stranger(self) -> bool:
+        """Whether one more message may go to a name that is not in the fleet, which may be invented."""
+        return self._strangers.allows(time.monotonic())
 
     @_through_gate
     def send_chunks(self, command: SendChunks) -> None:

@@ -16,7 +16,7 @@ from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.coordinator.round_record import data_statistics
 from edge_server.coordinator.validation import contents, site_sums
-from edge_server.coordinator.validation.update import client_update, known_clients, site_update
+from edge_server.coordinator.validation.update import accepted_update, known_clients
 from edge_server.storage.journal import AggregatedUpdate
 from edge_server.storage.journal_reader import REMEDY, ClosedRound, JournalReader, RecordedPlanning
 from edge_server.storage.records import DataStatistics, RoundRecord
@@ -160,12 +160,10 @@ class _Replay:
 
     def _update(self, used: AggregatedUpdate, folder: Path, unpacked: contents.UnpackedCache) -> ClientUpdate:
         update, ratio = self.updates[used.device, used.attempt, used.digest]
-        path = None if update.sent_blob is None else folder / update.sent_blob.digest
-        if update.receipt is not None:
-            lying = (update, update.receipt, path, self.channel_map)
-            return site_update(*lying, staleness=used.staleness, ratio=ratio)
-        assert path is not None
-        return client_update(update, path, unpacked=unpacked, staleness=used.staleness, ratio=ratio)
+        channels, staleness = self.channel_map, used.staleness
+        return accepted_update(
+            update, folder.joinpath, channels, unpacked=unpacked, staleness=staleness, ratio=ratio
+        )
 
 
 def _recorded_statistics(folder: RunFolder) -> dict[int, DataStatistics]:

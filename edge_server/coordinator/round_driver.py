@@ -238,9 +238,8 @@ class RoundDriver:
 
     def tell(self, device: str, message: Message) -> None:
         """Send a device a message; refusals to devices outside the fleet are rate-limited."""
-        if isinstance(message, Refusal) and not self.knows(device):
-            self._outgoing.send_to_stranger(device, message)
-        else:
+        is_answer = isinstance(message, Refusal) and not self.knows(device)
+        if not is_answer or self._outgoing.may_answer_stranger():
             self._outgoing.send(device, message)
 
     def refuse_site(self, site: str, detail: str) -> None:
@@ -248,7 +247,8 @@ class RoundDriver:
         refusal = Refusal(
             federation=self.federation.name, device=site, reason=Reason.NOT_ENTITLED, detail=detail[:500]
         )
-        self._outgoing.send_to_strange_site(site, refusal)
+        if self._outgoing.may_answer_stranger():
+            self._outgoing.send_to_site(site, refusal)
 
     def _note_size(self, chunk_bytes: int) -> None:
         size = f"{chunk_bytes // 1024} kB"

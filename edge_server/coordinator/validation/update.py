@@ -1,7 +1,7 @@
 """Examines an uploaded update, and converts it for the strategy."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -140,19 +140,22 @@ def is_summed(update: Update) -> bool:
     return update.receipt is not None and update.receipt.parameters != ()
 
 
-def site_update(
+def accepted_update(
     update: Update,
-    receipt: SiteReceipt,
-    path: Path | None,
+    blob_path: Callable[[str], Path],
     channel_map: ChannelMap,
     *,
+    unpacked: contents.UnpackedCache,
     staleness: int,
     ratio: float | None,
 ) -> ClientUpdate:
-    """As `client_update`, for an update whose model is part of its site's sum; at `path` are other groups."""
-    shapes = expected_shapes(update.spec, channel_map)
-    names = shapes if receipt.parameters is None else receipt.parameters
-    kinds = {name: (decoding.FLOAT, shapes[name]) for name in names}
+    """As `client_update`; with a receipt the model is part of a site's sum, and the blob has other groups."""
+    path = None if update.sent_blob is None else blob_path(update.sent_blob.digest)
+    if update.receipt is None:
+        assert path is not None
+        return client_update(update, path, unpacked=unpacked, staleness=staleness, ratio=ratio)
+    shapes, known = expected_shapes(update.spec, channel_map), update.receipt.parameters
+    kinds = {name: (decoding.FLOAT, shapes[name]) for name in (shapes if known is None else known)}
     others = FileGroups(path) if path is not None else dict[str, Arrays]()
     groups = {**{name: others[name] for name in others}, decoding.MODEL: SummedArrays(kinds) if kinds else {}}
     measured = _metrics_of(update, staleness, ratio)
