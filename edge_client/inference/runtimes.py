@@ -93,7 +93,12 @@ def convert_model(runtime: Runtime, model: Path, shape: Shape, target: Path) -> 
     """Write the file of an ONNX file that `runtime` takes; raises `ConfigError`."""
     runtime.check_installed()
     check_form(runtime, model)
-    data = model.read_bytes() if runtime.reads_boxes else without_boxes(model.read_bytes())
+    data = model.read_bytes()
+    if not runtime.reads_boxes:
+        # Imported here: runtimes are measured without onnxruntime, too.
+        from edge_client.models.graphs.boxes import without_boxes
+
+        data = without_boxes(data)
     # A converter may leave files beside the one that it reads.
     with refused_in_one_line(runtime, model), tempfile.TemporaryDirectory(prefix="edge-runtime-") as folder:
         source = Path(folder) / model.name
@@ -102,19 +107,6 @@ def convert_model(runtime: Runtime, model: Path, shape: Shape, target: Path) -> 
             target.write_bytes(data)
         else:
             runtime.convert(source, shape, target.resolve())
-
-
-def without_boxes(data: bytes) -> bytes:
-    """An ONNX file without what makes boxes of a detector's outputs; any other file as it is."""
-    if b"NonMaxSuppression" not in data:
-        return data
-    # Imported here: runtimes are measured without onnxruntime, too.
-    from edge_client.models.graphs import boxes, checks
-
-    model = checks.ModelProto.FromString(data)
-    boxes.drop_boxes(model)
-    stripped: bytes = model.SerializeToString()
-    return stripped
 
 
 class RuntimeSession:

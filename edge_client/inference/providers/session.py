@@ -14,6 +14,7 @@ from typing import Any
 import onnxruntime
 
 from edge_client.inference.providers.table import CPU, PROVIDERS, Provider
+from edge_client.models.graphs.boxes import without_boxes
 
 log = logging.getLogger(__name__)
 
@@ -25,9 +26,10 @@ class NotTaken(Exception):
 def open_session(data: bytes, *, threads: int | None = None, row: Provider = CPU, engines: str = "") -> Any:
     """A session of a model with at most `threads` threads; raises onnxruntime's errors, and `NotTaken`.
 
-    Operators that the provider lacks run on those that its row names, and last on the CPU.
+    Operators that the provider lacks run on those that its row names, and last on the CPU. A detector gives
+    its outputs alone: onnxruntime would make boxes in every run, and those of a batch take much memory.
     """
-    with _as_file(data) as source:
+    with _as_file(without_boxes(data)) as source:
         return open_on(row, source, _options(threads), threads=threads, engines=engines)
 
 

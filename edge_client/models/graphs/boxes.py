@@ -66,7 +66,7 @@ def drop_boxes(model: Any) -> bool:
     """Take out what `give_boxes` has added; returns whether there was anything."""
     graph = model.graph
     added = {*DEFAULTS, BOXES, SCORES, CLASSES, PICTURES}
-    had = any(value.name in added for value in graph.output)
+    had = any(node.name.startswith(DECODING) for node in graph.node)
     for part in (graph.node, graph.initializer, graph.input, graph.output):
         kept = [one for one in part if had and one.name not in added and not one.name.startswith(DECODING)]
         if had:
@@ -74,6 +74,16 @@ def drop_boxes(model: Any) -> bool:
             del part[:]
             part.extend(copies)
     return had
+
+
+def without_boxes(data: bytes) -> bytes:
+    """An ONNX file without what makes boxes of a detector's outputs; any other file as it is."""
+    if DECODING.encode() not in data:
+        return data
+    model = checks.ModelProto.FromString(data)
+    drop_boxes(model)
+    stripped: bytes = model.SerializeToString()
+    return stripped
 
 
 class _Decoding:

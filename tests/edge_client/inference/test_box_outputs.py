@@ -134,6 +134,7 @@ def test_a_runtime_that_does_not_suppress_takes_the_network_alone(path: Path, tm
     values = (*session.get_inputs(), *session.get_outputs(), *session.get_overridable_initializers())
     assert [value.name for value in values] == ["input", "logits"]
     alone, given = load_model(network), load_model(path)
+    assert [value.name for value in given.session.get_outputs()] == ["logits"]
     np.testing.assert_array_equal(alone.logits(PICTURES), given.logits(PICTURES))
     assert alone.metadata == given.metadata
     np.testing.assert_array_equal(alone.predict(PICTURES), given.predict(PICTURES))
