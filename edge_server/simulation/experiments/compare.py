@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from edge_client.data.sources import load_source
@@ -43,17 +44,18 @@ def run_comparison(
         from edge_server.simulation.experiments.similarity import find_similarity
 
         return find_similarity(plan, out, progress=progress)
+    run_all = partial(runner.run_all, plan, out, simulate=simulate, progress=progress)
     if kind == "grad-cam":
         from edge_server.simulation.experiments.grad_cam import find_grad_cam
 
-        return find_grad_cam(plan, out, simulate=simulate, progress=progress)
+        return find_grad_cam(plan, run_all(), out)
     if kind == "league":
         from edge_server.simulation.experiments.league import find_league
 
-        return find_league(plan, out, simulate=simulate, progress=progress, parallel=parallel)
-    from edge_server.simulation.experiments.runs import find_runs
+        return find_league(plan, run_all(parallel=parallel), out)
+    from edge_server.simulation.experiments.runs import findings_of
 
-    return find_runs(plan, out, simulate=simulate, progress=progress, parallel=parallel)
+    return findings_of(plan, run_all(parallel=parallel), out)
 
 
 def checked_plan(experiment: Experiment, choice: RunSelection) -> Plan:

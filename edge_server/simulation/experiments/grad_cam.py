@@ -18,9 +18,10 @@ from edge_client.pruning.surgery import load_arrays
 from edge_client.training.evaluation import evaluate
 from edge_server.config.test_data import model_spec, read_source
 from edge_server.observability.grad_cam import Heat, concentration, grad_cam
-from edge_server.simulation.experiments import cells, runner
-from edge_server.simulation.experiments.cells import EndedRun, Simulate, run_path
+from edge_server.simulation.experiments import cells
+from edge_server.simulation.experiments.cells import EndedRun, run_path
 from edge_server.simulation.experiments.findings import Findings, Table
+from edge_server.simulation.experiments.runner import EndedRuns
 from edge_server.storage.run_folder import read_fixed
 from schemas.errors import ConfigError
 from schemas.tensors.files import FileGroups
@@ -29,9 +30,8 @@ MEASURED = 200
 SHOWN = 8
 
 
-def find_grad_cam(plan: cells.Plan, out: Path, *, simulate: Simulate, progress: runner.Progress) -> Findings:
-    """Run every row, and compute Grad-CAM of the first seed's models on the same test pictures."""
-    outcome = runner.run_all(plan, out, simulate=simulate, progress=progress)
+def find_grad_cam(plan: cells.Plan, outcome: EndedRuns, out: Path) -> Findings:
+    """Compute Grad-CAM of the first seed's model of every row on the same test pictures."""
     failures = tuple(
         f"{finished.run.cell.row}: {finished.failure}" for finished in outcome.done if finished.failure
     )

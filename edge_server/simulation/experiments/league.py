@@ -31,10 +31,7 @@ from edge_server.simulation.experiments.league_scores import (
 from edge_server.simulation.experiments.sizes import tier_sizes
 
 
-def find_league(
-    plan: cells.Plan, out: Path, *, simulate: cells.Simulate, progress: runner.Progress, parallel: int = 1
-) -> Findings:
-    outcome = runner.run_all(plan, out, simulate=simulate, progress=progress, parallel=parallel)
+def find_league(plan: cells.Plan, outcome: runner.EndedRuns, out: Path) -> Findings:
     found = runs.findings_of(plan, outcome, out)
     scores = league_scores(
         outcome.done,

@@ -11,10 +11,10 @@ from edge_server.observability.figures import ACCURACY, leading_metric
 from edge_server.observability.report.charts import Chart, Series
 from edge_server.observability.report.figure_tables import number, percent
 from edge_server.observability.report.parallel_axes import ParallelAxes
-from edge_server.simulation.experiments.cells import EndedRun, Plan, Simulate
+from edge_server.simulation.experiments.cells import EndedRun, Plan
 from edge_server.simulation.experiments.comparison import Result, comparison_tables, details, records, results
 from edge_server.simulation.experiments.findings import Findings, Spread, csv_text, spread
-from edge_server.simulation.experiments.runner import EndedRuns, Progress, run_all
+from edge_server.simulation.experiments.runner import EndedRuns
 from edge_server.simulation.experiments.sizes import mean_parameters
 from edge_server.storage.records import RoundRecord
 from edge_server.strategy.weighting.registry import WEIGHTINGS
@@ -136,12 +136,6 @@ def _panel(axis: Any, column: str, found: Sequence[Curve], rows: Sequence[str]) 
 
 
 CURVES_CSV, CURVES_PNG = "curves.csv", "curves.png"
-
-
-def find_runs(
-    plan: Plan, out: Path, *, simulate: Simulate, progress: Progress, parallel: int = 1
-) -> Findings:
-    return findings_of(plan, run_all(plan, out, simulate=simulate, progress=progress, parallel=parallel), out)
 
 
 def findings_of(plan: Plan, outcome: EndedRuns, out: Path) -> Findings:
