@@ -51,6 +51,7 @@ from schemas.messages.rollout import Stage
 from schemas.tensors.chunks import Chunk
 from tests.edge_client.agent.client_update import test_trial as releases
 from tests.edge_client.agent.eligibility import test_machine as boards
+from tests.edge_client.agent.offers import by_hand as trials
 from tests.edge_client.agent.remote import test_machine as diagnostics
 from tests.edge_client.agent.rollout import test_trial as models
 from tests.edge_client.agent.session import by_hand as sessions
@@ -364,7 +365,7 @@ MACHINES = {
     ),
     "trial of a model": Machine(
         offers.step,
-        driven(f"{models.__name__}.step", _model),
+        driven(f"{trials.__name__}.step", _model),
         Tick(),
         foreign=(
             *CHUNKS,
@@ -376,7 +377,7 @@ MACHINES = {
     ),
     "trial of a release": Machine(
         offers.step,
-        driven(f"{releases.__name__}.step", _release),
+        driven(f"{trials.__name__}.step", _release),
         Tick(),
         foreign=(
             *CHUNKS,
