@@ -1,7 +1,8 @@
 """What a detector learns: the box that each cell of its grids is to say, and the loss of what it says.
 
 Boxes are assigned to cells by place and size alone (FCOS, Tian et al. 2019, section 3.1, with the sampling of
-centres of the later arXiv 2006.09214), as torchvision's `fcos` does with anchors as large as its strides.
+centres of the later arXiv 2006.09214), as torchvision's `fcos` does with anchors of three quarters of its
+strides.
 Nothing here needs torch.
 """
 
@@ -14,7 +15,7 @@ from edge_client.data.tasks.detection import BOX, NO_BOX, STRIDES, TARGET, cells
 from edge_client.data.tasks.learning_task import Array
 
 RADIUS = 1.5  # strides around a box's centre in which cells say it
-NEAREST, FARTHEST = 4, 8  # strides from a cell to the farthest side of its box
+NEAREST, FARTHEST = 3, 6  # strides from a cell to the farthest side of its box
 ALPHA = 0.25  # share of the classes that there are in the focal loss (Lin et al. 2017, section 5)
 EPSILON = 1e-7
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from edge_client.data.tasks.detection import BOX, NO_BOX, TARGET, cells
-from edge_client.data.tasks.detection_loss import losses, targets
+from edge_client.data.tasks.detection_loss import NEAREST, RADIUS, losses, targets
 from edge_client.system.torchvision_compat import guard_torchvision
 
 SHAPE, CLASSES = (3, 192, 256), 3
@@ -41,7 +41,9 @@ def theirs(outputs: torch.Tensor, boxes: np.ndarray) -> tuple[torch.Tensor, list
     guard_torchvision()
     from torchvision.models.detection import _utils, fcos
 
-    half = STRIDES[:, None] / 2
+    # Their boxes reach from 4 to 8 times the size of an anchor.
+    scale = NEAREST / 4
+    half = scale * STRIDES[:, None] / 2
     anchors = torch.from_numpy(np.concatenate([CENTRES - half, CENTRES + half], 1))
     coder = _utils.BoxLinearCoder(normalize_by_size=True)
     rows = outputs.reshape(CLASSES + BOX, -1)
@@ -58,7 +60,9 @@ def theirs(outputs: torch.Tensor, boxes: np.ndarray) -> tuple[torch.Tensor, list
         matched.extend(arguments[-1])
         return fcos.FCOSHead.compute_loss(SimpleNamespace(box_coder=coder), *arguments)
 
-    model = SimpleNamespace(center_sampling_radius=1.5, head=SimpleNamespace(compute_loss=compute_loss))
+    model = SimpleNamespace(
+        center_sampling_radius=RADIUS / scale, head=SimpleNamespace(compute_loss=compute_loss)
+    )
     parts = fcos.FCOS.compute_loss(model, truth, given, [anchors], LEVELS)
     return sum(parts.values()), matched[0].tolist()
 
