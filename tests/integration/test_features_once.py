@@ -94,7 +94,7 @@ def test_an_objective_that_looks_behind_the_features_alone_trains_on_them(
     assert results(tmp_path / "kept") == results(tmp_path / "not-kept")
 
 
-@pytest.mark.parametrize("trainer", ["torch", "onnx"])
+@pytest.mark.parametrize("trainer", ["torch", slow("onnx")])
 def test_the_last_round_measures_statistics_of_trained_layers_alone(tmp_path: Path, trainer: str) -> None:
     words = ('training.train=["norm2", "norm2.running_*", "head"]', f"simulation.trainer={trainer}")
     run(tmp_path / "run", "attending", *WORDS[:-1], *words)
