@@ -5,9 +5,9 @@ Names stand in topics and file paths, with an alphabet that is safe in both.
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_snake
 
 from schemas.errors import ConfigError
@@ -46,6 +46,17 @@ class Settings(Frozen):
     """A value that users also write in TOML: kebab-case keys there, snake_case on the wire and in Python."""
 
     model_config = ConfigDict(alias_generator=kebab, populate_by_name=True)
+
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        try:
+            self._check()
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    def _check(self) -> None:
+        """Raise `ValueError` or `ConfigError` for values that do not fit together."""
 
 
 def fields_of(value: object, *names: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints
 
 from edge_client.transport.broker_link import is_loopback
 from schemas.base import Name, Settings
@@ -85,10 +85,13 @@ class ObjectStoreSettings(Settings):
     ca: Path | None = None
     """Authority of the store's certificate; the system's if unset."""
 
-    @model_validator(mode="after")
-    def _store_is_whole(self) -> "ObjectStoreSettings":
-        if self.store in (None, EMBEDDED):
-            return self
+    def _check(self) -> None:
+        if self.store not in (None, EMBEDDED):
+            self._check_store()
+        if self.endpoint is not None and not str(self.store).startswith("s3://"):
+            raise ValueError("endpoint is for a store s3://bucket/prefix")
+
+    def _check_store(self) -> None:
         parts = urlsplit(str(self.store))
         if parts.scheme not in SCHEMES or not parts.hostname:
             raise ValueError(
@@ -97,15 +100,8 @@ class ObjectStoreSettings(Settings):
         if parts.username is not None or parts.query or parts.fragment:
             raise ValueError("store: no user, password or query belongs there")
         if parts.scheme == "s3":
-            return self
+            return
         if self.secret is None:
             raise ValueError("secret: name the file that `edge-server object-store --secret` has, too")
         if parts.scheme == "http" and not is_loopback(parts.hostname):
             raise ValueError("store: use https: anyone who reads an address on the network can use it")
-        return self
-
-    @model_validator(mode="after")
-    def _endpoint_is_of_s3(self) -> "ObjectStoreSettings":
-        if self.endpoint is not None and not str(self.store).startswith("s3://"):
-            raise ValueError("endpoint is for a store s3://bucket/prefix")
-        return self

@@ -4,7 +4,7 @@ import math
 from dataclasses import fields
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from edge_server.strategy.privacy.mechanism import Gaussian
 from schemas.base import Settings
@@ -57,15 +57,13 @@ class PrivacySettings(Settings):
             raise ValueError(f'a number above 0 or "adaptive", got {clip!r}')
         return clip
 
-    @model_validator(mode="after")
-    def _bits_leave_noise_for_updates(self) -> "PrivacySettings":
+    def _check(self) -> None:
         bits = self.quantile_noise
         if bits is not None and 2 * bits <= self.noise_multiplier:
             raise ValueError(
                 f"quantile-noise {bits:g} alone spends more than noise-multiplier {self.noise_multiplier:g} "
                 f"allows: it must be above {self.noise_multiplier / 2:g}"
             )
-        return self
 
     @property
     def gaussian(self) -> Gaussian | None:

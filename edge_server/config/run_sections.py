@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edge_server.config.board_profiles import profile
 from edge_server.strategy.weighting.claims import Claims
@@ -144,26 +144,20 @@ class ClientSettings(Settings):
     concurrency: int | None = Field(default=None, ge=1)
     """Devices that train at the same time in buffered mode; all if unset."""
 
-    @model_validator(mode="after")
-    def _where_is_a_selector(self) -> "ClientSettings":
+    def _check(self) -> None:
         try:
             selectors.parse_where(self.where)
         except errors.ConfigError as error:
             raise ValueError(f"where: {error}") from error
-        return self
-
-    @model_validator(mode="after")
-    def _buffer_can_be_filled(self) -> "ClientSettings":
         at_once = self.num_clients if self.concurrency is None else self.concurrency
         if self.mode == "rounds":
-            return self
+            return
         if self.buffer_size > self.num_clients:
             raise ValueError(f"buffer-size {self.buffer_size} is more than num-clients {self.num_clients}")
         if self.buffer_size > at_once:
             raise ValueError(f"buffer-size {self.buffer_size} is more than concurrency {at_once}")
         if self.over_select > 1:
             raise ValueError("over-select is for mode 'rounds': a buffer waits for nobody in particular")
-        return self
 
 
 def _norm_bound(firewall: Mapping[str, Any]) -> float:
@@ -226,8 +220,7 @@ class FirewallSettings(Settings):
     def claims(self) -> Claims:
         return Claims(self.max_examples, self.max_examples_factor)
 
-    @model_validator(mode="after")
-    def _window_holds_enough(self) -> "FirewallSettings":
+    def _check(self) -> None:
         if self.norm_history > self.norm_window:
             raise ValueError(f"norm-history {self.norm_history} is more than norm-window {self.norm_window}")
         if self.quarantine_after > self.quarantine_window:
@@ -235,7 +228,6 @@ class FirewallSettings(Settings):
                 f"quarantine-after {self.quarantine_after} is more than quarantine-window "
                 f"{self.quarantine_window}: a round counts once"
             )
-        return self
 
 
 def _parse_labels(labels: str) -> dict[str, str]:
@@ -301,32 +293,19 @@ class SimulationSettings(Settings):
         """What the devices of each tier train with, in turn."""
         return (self.trainer,) if isinstance(self.trainer, str) else self.trainer
 
-    @model_validator(mode="after")
-    def _labels_are_labels(self) -> "SimulationSettings":
+    def _check(self) -> None:
         try:
             for text in self.labels:
                 _parse_labels(text)
         except errors.ConfigError as error:
             raise ValueError(f"labels: {error}") from error
-        return self
-
-    @model_validator(mode="after")
-    def _engine_is_known(self) -> "SimulationSettings":
         if self.engine not in ENGINE_NAMES:
             raise ValueError(f"unknown engine '{self.engine}'{errors.nearest(self.engine, ENGINE_NAMES)}")
         if self.ray_address is not None and self.engine != "ray":
             raise ValueError("ray-address is for engine = 'ray'")
         if self.engine != "local" and self.cohort not in (1, "auto"):
             raise ValueError("cohort is for engine = 'local'")
-        return self
-
-    @model_validator(mode="after")
-    def _boards_are_known(self) -> "SimulationSettings":
         if self.memory and not self.clock:
             raise ValueError("memory = true needs the boards whose memory counts: name them in clock")
-        try:
-            for name in self.clock:
-                profile(name)
-        except errors.ConfigError as error:
-            raise ValueError(str(error)) from error
-        return self
+        for name in self.clock:
+            profile(name)

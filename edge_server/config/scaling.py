@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edge_client.data.columns import arrange_figures, column_misfit, features_of
 from schemas.base import Settings
@@ -27,11 +27,9 @@ class Scaling(Settings):
     target_std: tuple[Deviation, ...] = ()
     """Standard deviation of each number that is learned."""
 
-    @model_validator(mode="after")
-    def _belong_together(self) -> "Scaling":
+    def _check(self) -> None:
         if len(self.mean) != len(self.std) or len(self.target_mean) != len(self.target_std):
             raise ValueError("state as many means as standard deviations")
-        return self
 
 
 def scaled_by(preprocessing: Preprocessing, scaling: Scaling | None, spec: ModelSpec) -> Preprocessing:

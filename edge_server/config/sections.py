@@ -44,14 +44,9 @@ class ModelSettings(Settings):
     network's numbers must be in them, its output layer apart.
     """
 
-    @model_validator(mode="after")
-    def _model_is_known(self) -> "ModelSettings":
-        try:
-            entry(self.name)
-            learning_task(self.task)
-        except ConfigError as error:
-            raise ValueError(str(error)) from error
-        return self
+    def _check(self) -> None:
+        entry(self.name)
+        learning_task(self.task)
 
 
 _PerColour = Field(min_length=1, max_length=4)
@@ -151,30 +146,17 @@ class DataSettings(Settings):
         number = {"dirichlet": self.alpha, "shards": self.shards}.get(self.partition)
         return self.partition if number is None else f"{self.partition}({number})"
 
-    @model_validator(mode="after")
-    def _names_differ(self) -> "DataSettings":
+    def _check(self) -> None:
         for key, one, names in (("classes", "class", self.classes), ("columns", "column", self.columns)):
             if twice := [name for name, count in Counter(names or ()).items() if count > 1]:
                 raise ValueError(f"{key}: '{twice[0]}' is named more than once: name each {one} once")
-        return self
-
-    @model_validator(mode="after")
-    def _inputs_are_scaled_once(self) -> "DataSettings":
         if len(self.mean or ()) != len(self.std or ()):
             raise ValueError("mean and std: state as many means as standard deviations")
         if self.mean is not None and (self.statistics is not None or self.scaling == "federated"):
             other = "[data.statistics]" if self.statistics is not None else 'scaling = "federated"'
             raise ValueError(f"mean: inputs are scaled by {other}: leave out the one or the other")
-        return self
-
-    @model_validator(mode="after")
-    def _parts_are_known(self) -> "DataSettings":
-        try:
-            parse_partition(self.partition_spec)
-            _ = self.common_scale
-        except ConfigError as error:
-            raise ValueError(str(error)) from error
-        return self
+        parse_partition(self.partition_spec)
+        _ = self.common_scale
 
 
 _Share = Annotated[float, Field(ge=0, lt=1)]
@@ -300,8 +282,7 @@ class TierSettings(Settings):
         found = (tier for where, tier in self.by_label.items() if parse_where(where).matches(labels))
         return next(found, None)
 
-    @model_validator(mode="after")
-    def _labels_name_tiers(self) -> "TierSettings":
+    def _check(self) -> None:
         for where, tier in self.by_label.items():
             try:
                 parse_where(where)
@@ -309,7 +290,6 @@ class TierSettings(Settings):
                 raise ValueError(f"by-label: {error}") from error
             if tier > len(self.ratios):
                 raise ValueError(f"by-label: '{where}' = {tier}: tiers are 1 to {len(self.ratios)}")
-        return self
 
     @property
     def levels(self) -> tuple[float, ...]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -12,7 +12,6 @@ from pydantic import (
     Field,
     StringConstraints,
     field_validator,
-    model_validator,
 )
 
 from edge_server.config import measures, object_store
@@ -150,16 +149,11 @@ class RuleSettings(Settings):
             raise ValueError(f"there is no kind of rule '{when}'{nearest(when, RULE_KINDS)}")
         return when
 
-    @model_validator(mode="after")
-    def _readable(self) -> Self:
-        try:
-            self.threshold()
-            parse_where(self.where)
-        except ConfigError as error:
-            raise ValueError(str(error)) from None
+    def _check(self) -> None:
+        self.threshold()
+        parse_where(self.where)
         if self.repeat < 60:
             raise ValueError(f'repeat: {self.repeat:g} s is less than a minute: write for instance "4h"')
-        return self
 
     @property
     def title(self) -> str:
@@ -200,8 +194,7 @@ class AlertSettings(Settings):
                 raise ValueError(f"{name}: there is no kind '{kind}'{nearest(kind, RECEIVER_KINDS)}")
         return receivers
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check(self) -> None:
         for name, count in Counter(rule.title for rule in self.rules).items():
             if count > 1:
                 raise ValueError(f"rules: {count} rules are called '{name}': give each a name of its own")
@@ -210,7 +203,6 @@ class AlertSettings(Settings):
                 if receiver not in self.receivers:
                     known = nearest(receiver, self.receivers)
                     raise ValueError(f"rules: {rule.title}: to: there is no receiver '{receiver}'{known}")
-        return self
 
     def parsed_rules(self) -> tuple[Rule, ...]:
         """The rules with values in base units."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from edge_client.transport.broker_link import is_loopback
 from schemas.base import Settings
@@ -71,8 +71,7 @@ class PageSettings(Settings):
     oidc: OidcSettings | None = None
     """An OpenID provider, in addition to local passwords."""
 
-    @model_validator(mode="after")
-    def _check_protection(self) -> "PageSettings":
+    def _check(self) -> None:
         if (self.cert is None) != (self.key is None):
             raise ValueError("cert and key belong together: name both")
         if self.url is not None and not is_safe_address(self.url):
@@ -84,7 +83,6 @@ class PageSettings(Settings):
             )
         if self.oidc is not None and self.url is None:
             raise ValueError("oidc needs url, the page's address in the browser (http://localhost:PORT, too)")
-        return self
 
     @property
     def is_protected(self) -> bool:
