@@ -167,7 +167,7 @@ def _norm_bound(firewall: Mapping[str, Any]) -> float:
 
 def _harm_bound(firewall: Mapping[str, Any]) -> float:
     """The default of `leave-one-out` with these settings."""
-    return 0.15 if firewall.get("robust") else 0.35
+    return 0.2 if firewall.get("robust") else 0.35
 
 
 class FirewallSettings(Settings):
@@ -175,7 +175,7 @@ class FirewallSettings(Settings):
 
     robust: bool = Field(default=False, exclude_if=lambda robust: not robust)
     """Bounds for a fleet in which one device of five may lie: `norm-factor` and `norm-spread` are 3.5 and
-    `leave-one-out` is 0.15, where they are not stated. Honest devices that have few of many classes are
+    `leave-one-out` is 0.2, where they are not stated. Honest devices that have few of many classes are
     refused more often.
     """
     norm_bound: bool = True
@@ -200,13 +200,12 @@ class FirewallSettings(Settings):
     test data; off if unset.
     """
     leave_one_out: float = Field(default_factory=_harm_bound, ge=0, lt=1)
-    """Harm that a device's updates may add up to on the server's test data, by default 0.35; 0: it is not
-    measured. At 0.2 flips of labels are refused sooner, and so are honest devices that have one or two of
-    many classes.
+    """Harm that a device's updates may add up to on the server's test data, by default 0.35; 15 % of that
+    is forgiven in each round. 0: it is not measured. At 0.2 flips of labels are refused sooner, and so are
+    honest devices that have one or two of many classes.
 
-    An update's harm is by how much the loss is lower without it, as a share of that of a model that knows
-    nothing: the loss with the best biases and scale of the outputs, on pictures also with marks. Of detection
-    it is not measured: set `canary`."""
+    An update's harm is by which share the loss is higher with it than without: the loss with the best biases
+    and scales of the outputs, on pictures also with marks. Of detection it is not measured: set `canary`."""
     quarantine_after: int = Field(default=3, ge=0, le=1000)
     """Refusals within `quarantine_window` rounds after which a device is excluded; 0 never excludes one."""
     quarantine_window: int = Field(default=10, ge=1, le=10_000)

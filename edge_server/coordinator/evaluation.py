@@ -160,7 +160,7 @@ class Testing:
     def sample(self, model: GlobalModel) -> leave_one_out.Sample | None:
         """What a model loses on a sample of the test data, if there is any; once devices have agreed.
 
-        A detector has none: what calibrates a loss are shifts of outputs, and it has one in every cell.
+        A detector has none: what calibrates a loss are biases of outputs, and it has one in every cell.
         """
         if self.data is None or self.data.has_boxes:
             return None
@@ -179,7 +179,7 @@ class Testing:
         return sample(self.data, min(round_review.SAMPLES, len(self.data)))
 
 
-PLAIN = 0.1  # Weight of the loss without calibration, which sees an attack on the biases alone
+PLAIN = 0.1  # Weight of the loss without calibration, up to that of ignorance: sees an attack on biases alone
 EXAMPLES = 100  # Test pictures that are turned
 LOOKED_AT = 50  # Those whose gradients say which pixels to turn
 PIXELS_PER_TRIGGER = 64  # Of so many pixels one is part of a trigger
@@ -201,13 +201,13 @@ def make_sample(model: GlobalModel, data: LabelledData, outputs: int) -> Sample 
     def measure_loss(params: Arrays, similar: Loss | None) -> Loss:
         answers = model.outputs(params, data, inputs)
         fit = calibrate(loss, answers, targets, similar and similar.fit)
-        total = fit.loss + PLAIN * float(loss(answers, targets))
+        total = fit.loss + PLAIN * min(ignorant, float(loss(answers, targets)))
         if not math.isfinite(total):
             return Loss(math.inf)
         turned = 0.0
         if turns and fit.loss < ignorant:
             module = model.sub_model(params, SubModelSpec())
-            turned = (ignorant - fit.loss) * most_turned(module, examples, targets, fit.shift)
+            turned = (ignorant - fit.loss) * most_turned(module, examples, targets, fit.apply)
         return Loss(total, turned, fit)
 
     return Sample(measure_loss, ignorant, (len(data) + turns * turned) * macs, turns) if ignorant else None
@@ -217,35 +217,36 @@ def _are_pictures(inputs: Tensor) -> bool:
     return inputs.dim() == 4 and inputs.shape[2] * inputs.shape[3] >= PIXELS_PER_TRIGGER
 
 
-def most_turned(module: nn.Module, inputs: Tensor, targets: Tensor, shift: Tensor) -> float:
+def most_turned(
+    module: nn.Module, inputs: Tensor, targets: Tensor, calibrated: Callable[[Tensor], Tensor]
+) -> float:
     """The largest share of pictures [N, C, H, W] of other classes that a few pixels turn into a class.
 
     The pixels are those whose mean gradient promises most of the class, as bright or dark as any pixel of
     these pictures: a first-order, sparse form of the triggers that Wang et al. 2019, "Neural Cleanse",
-    section IV, search for. `shift` [L] is added to the outputs.
+    section IV, search for. Answers are those of the `calibrated` outputs [N, L].
     """
     device = device_of(module)
-    inputs, targets, shift = inputs[:EXAMPLES].to(device), targets[:EXAMPLES].to(device), shift.to(device)
+    inputs, targets = inputs[:EXAMPLES].to(device), targets[:EXAMPLES].to(device)
     with evaluating(module):
-        gradients = _gradients(module, inputs[:LOOKED_AT], shift)
-        answers = _answers(module, inputs, shift)
+        gradients = _gradients(module, inputs[:LOOKED_AT], calibrated)
+        answers = _answers(module, inputs, calibrated)
         changed = torch.cat([_turn_pixels(inputs, gradient) for gradient in gradients])
-        turned = _answers(module, changed, shift).view(len(gradients), len(inputs))
+        turned = _answers(module, changed, calibrated).view(len(gradients), len(inputs))
     numbers = torch.arange(len(gradients), device=device)[:, None]
     others = (targets != numbers) & (answers != numbers)
     return float((((turned == numbers) & others).sum(dim=1) / others.sum(dim=1).clamp(min=1)).max())
 
 
-def _answers(module: nn.Module, inputs: Tensor, shift: Tensor) -> Tensor:
+def _answers(module: nn.Module, inputs: Tensor, calibrated: Callable[[Tensor], Tensor]) -> Tensor:
     with torch.inference_mode():
-        answers: Tensor = (module(inputs) + shift).argmax(dim=1)
-    return answers
+        return calibrated(module(inputs)).argmax(dim=1)
 
 
-def _gradients(module: nn.Module, inputs: Tensor, shift: Tensor) -> list[Tensor]:
+def _gradients(module: nn.Module, inputs: Tensor, calibrated: Callable[[Tensor], Tensor]) -> list[Tensor]:
     """Of each class the mean gradient [C, H, W] of its log probability."""
     asked = inputs.clone().requires_grad_()
-    chances = torch.log_softmax(module(asked) + shift, dim=1).sum(dim=0)
+    chances = torch.log_softmax(calibrated(module(asked)), dim=1).sum(dim=0)
     return [torch.autograd.grad(chance, asked, retain_graph=True)[0].mean(dim=0) for chance in chances]
 
 

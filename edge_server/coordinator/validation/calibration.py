@@ -1,4 +1,4 @@
-"""The loss of a model with the scale and the biases of its outputs that fit the test data best."""
+"""The loss of a model with the scales and the biases of its outputs that fit the test data best."""
 
 import math
 from collections.abc import Callable
@@ -14,6 +14,7 @@ HALVINGS = 20
 FLAT = 1e-3  # Largest derivative at which a minimum is found
 DECREASE = 1e-4  # Least decrease of a step, as a share of what the slope promises (Armijo)
 PRIOR = 1e-3  # Weight of the mean square of the biases: that of a class without test examples stays finite
+ALIKE = 1.0  # Weight of the variance of the logarithms of the scales: at 0 flipped labels are forgiven, too
 
 
 class Minimum(NamedTuple):
@@ -24,37 +25,43 @@ class Minimum(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """The smallest `loss` of `(outputs + shift) * scale`, that shift [L], and where it was found."""
+    """The smallest `loss` of `outputs * scale + bias`, that scale and bias [L], and where they were found."""
 
     loss: float
-    shift: Tensor
+    scale: Tensor
+    bias: Tensor
     minimum: Minimum | None = None
+
+    def apply(self, outputs: Tensor) -> Tensor:
+        return outputs * self.scale.to(outputs) + self.bias.to(outputs)
 
 
 def calibrate(
     loss: Loss, outputs: Tensor, targets: Tensor, similar: Calibration | None = None
 ) -> Calibration:
-    """Fit scale and shift of outputs [N, L]; the loss is infinite if they are not finite.
+    """Fit scales and biases of outputs [N, L]; the loss is infinite if they are not finite.
 
     A fit of `similar` outputs makes it several times faster.
 
     Honest devices with unlike data move the prior and the confidence of a model: its biases and the scale of
-    its outputs. A dishonest one makes it mistake inputs for others, which no bias and no scale repairs
-    (temperature and bias: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2).
+    its outputs, one of a single class that of this output alone. A dishonest one makes it mistake inputs for
+    others, which no bias and no scale above 0 repairs (vector scaling: Guo et al. 2017, "On Calibration of
+    Modern Neural Networks", section 4.2).
     """
     if not bool(outputs.isfinite().all()):
-        return Calibration(math.inf, torch.zeros(outputs.shape[1]))
+        return Calibration(math.inf, torch.ones(outputs.shape[1]), torch.zeros(outputs.shape[1]))
     outputs = outputs.double()
     targets = targets.double() if targets.is_floating_point() else targets
 
     def value(point: Tensor) -> Tensor:
-        bias, scale = point[:-1], point[-1]
-        return loss(outputs * scale.exp() + bias, targets) + PRIOR * bias.square().mean()
+        scale, bias = point.chunk(2)
+        unlike = PRIOR * bias.square().mean() + ALIKE * scale.var(correction=0)
+        return loss(outputs * scale.exp() + bias, targets) + unlike
 
     start = similar and similar.minimum
-    found, minimum = minimize(value, start or Minimum(torch.zeros(outputs.shape[1] + 1, dtype=outputs.dtype)))
-    shift = (minimum.point[:-1] / minimum.point[-1].exp()).float()
-    return Calibration(found if math.isfinite(found) else math.inf, shift, minimum)
+    found, minimum = minimize(value, start or Minimum(torch.zeros(2 * outputs.shape[1], dtype=outputs.dtype)))
+    scale, bias = minimum.point.chunk(2)
+    return Calibration(found if math.isfinite(found) else math.inf, scale.exp(), bias, minimum)
 
 
 def minimize(value: Callable[[Tensor], Tensor], start: Minimum) -> tuple[float, Minimum]:

@@ -19,12 +19,13 @@ from schemas.tensors.arrays import Arrays
 
 MAX_PARTIES = 12  # Of more updates a single one moves the model too little
 MAX_MACS = 5e10  # Most multiply-accumulates of a round's tests: about two seconds on two cores
-USUAL = 0.1  # Harm of a round that is not added up, as a share of what is allowed
+USUAL = 0.15  # Harm of a round that is not added up, as a share of what is allowed
 CREDIT = 0.4  # Most harm that being useful before makes up for, as such a share: a device may turn hostile
+FLOOR = 0.1  # Added to the loss that harm is a share of, as a share of ignorance's: a small one is chance
 EXTRAPOLATED = 2.0  # Times an update's effect where pictures are marked
 
 WORDS = (
-    "without it the loss on test data is lower by {:.0%} of that of a model that knows nothing; "
+    "with it the loss on test data is higher by {:.0%}, marked pictures counted; "
     "with rounds before this adds up to {:.0%}"
 )
 
@@ -73,8 +74,8 @@ class Harm:
 class LeaveOneOut:
     """The comparison of a round's model with those without one of its updates.
 
-    Harm is by how much the loss is lower without an update, as a share of the loss of a model that knows
-    nothing; `allowed` is what it may add up to.
+    Harm is by which share the loss is higher with it than without: where devices share little, each of them
+    moves the loss far. `allowed` is what it may add up to.
     """
 
     def __init__(self, sample: Sample, allowed: float) -> None:
@@ -117,12 +118,14 @@ class LeaveOneOut:
     def _harm(self, whole: Arrays, loss: Loss, without: Arrays) -> float:
         """The harm of the update that only `whole` has, whose loss is given."""
         rest = self._sample.loss(without, loss)
-        if loss.plain == rest.plain == math.inf:
-            return 0.0
-        harm = loss.plain - rest.plain
+        if rest.plain == math.inf:
+            return 0.0 if loss.plain == math.inf else -1.0
+        ignorant = self._sample.ignorant
+        harm = (loss.plain - rest.plain) / (rest.plain + FLOOR * ignorant)
         if self._sample.marked:
-            harm += self._sample.loss(_extrapolate_model(without, whole), loss).marked - rest.marked
-        return min(1.0, max(-1.0, harm / self._sample.ignorant))
+            marked = self._sample.loss(_extrapolate_model(without, whole), loss).marked
+            harm += (marked - rest.marked) / ignorant
+        return min(1.0, max(-1.0, harm))
 
 
 def _extrapolate_model(without: Arrays, whole: Arrays) -> Arrays:

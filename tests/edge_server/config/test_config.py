@@ -477,7 +477,7 @@ def test_robust_bounds_apply_where_the_file_states_none() -> None:
         return firewall.norm_factor, firewall.norm_spread, firewall.leave_one_out
 
     assert bounds() == (5.0, 5.0, 0.35)
-    assert bounds("robust=true") == (3.5, 3.5, 0.15)
+    assert bounds("robust=true") == (3.5, 3.5, 0.2)
     assert bounds("robust=true", "leave-one-out=0.3") == (3.5, 3.5, 0.3)
 
 

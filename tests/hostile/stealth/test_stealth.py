@@ -8,6 +8,7 @@ import pytest
 from edge_client.data.sources import load_source
 from edge_server.config.run_sections import FirewallSettings
 from edge_server.coordinator.validation.norms import NormBound
+from tests.hostile.stealth import honest
 from tests.hostile.stealth.attacks import (
     TARGET,
     Attack,
@@ -144,3 +145,15 @@ def test_an_attacker_sees_the_updates_of_all_others_of_its_round(tmp_path: Path)
 
     play(tmp_path / "run", "fedavg", Attack(change=look), "rounds=2", "evaluate-every=2", "local-epochs=1")
     assert seen == [(1, 4, 5), (2, 4, 5)]
+
+
+def test_updates_of_honest_fleets_are_counted_with_those_that_are_refused(monkeypatch: pytest.MonkeyPatch):
+    few = ("data.source=digits", "samples-per-client=20", "num-clients=4", "rounds=2", "evaluate-every=2")
+    found = honest.play("fedavg", *few)
+    assert (found.updates, found.refused) == (8, 0)
+    assert found.harm < FirewallSettings().leave_one_out
+    monkeypatch.setattr(
+        NormBound, "find_outliers", lambda self, updates, spreads: {min(updates): "too large"}
+    )
+    strict = honest.play("fedavg", *few)
+    assert (strict.updates, strict.refused) == (8, 2)

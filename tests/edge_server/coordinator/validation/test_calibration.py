@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from edge_client.training.evaluation import loss_of, squared_error
+from edge_server.coordinator.validation import calibration
 from edge_server.coordinator.validation.calibration import Minimum, calibrate, minimize
 from tests.slow import mark_slow
 
@@ -30,6 +31,16 @@ def calibrated(outputs: torch.Tensor) -> float:
 def test_prior_and_confidence_are_forgiven(changed):
     assert float(CROSS_ENTROPY(changed, TARGETS)) > float(CROSS_ENTROPY(OUTPUTS, TARGETS)) + 0.3
     assert calibrated(changed) == pytest.approx(calibrated(OUTPUTS), abs=0.02)
+
+
+def test_a_class_that_one_device_has_raised_is_forgiven_further_than_by_one_scale(monkeypatch):
+    """A device of that class alone raises its output, the more the larger the input."""
+    sizes = torch.from_numpy(np.random.default_rng(3).gamma(2.0, size=COUNT))
+    changed = OUTPUTS.clone()
+    changed[:, 0] = 6 * OUTPUTS[:, 0] + 4 * sizes
+    harm = calibrated(changed) - calibrated(OUTPUTS)
+    monkeypatch.setattr(calibration, "ALIKE", 1e6)
+    assert 0 < harm < 0.8 * (calibrated(changed) - calibrated(OUTPUTS))
 
 
 @pytest.mark.parametrize("changed", [OUTPUTS.flip(1), -OUTPUTS])

@@ -7,7 +7,7 @@ import pytest
 
 from edge_server.coordinator.validation import leave_one_out
 
-ALLOWED = 0.2
+ALLOWED = 0.35
 BEST = 1.0  # The model, one number, with the smallest loss; the loss is the square of the distance
 SAMPLE = leave_one_out.Sample(
     lambda params, similar: leave_one_out.Loss(float((params["w"][0] - BEST) ** 2)), ignorant=1.0, macs=1.0
@@ -33,13 +33,13 @@ class Round:
 
 
 HONEST = Round(a=0.4, b=0.5, c=0.6, d=0.5, e=0.45)
-MILD = Round(a=0.4, b=0.5, c=0.6, d=0.5, liar=0.1)
+MILD = Round(a=0.4, b=0.5, c=0.6, d=0.5, liar=0.25)
 
 
 def test_an_honest_round_is_left_as_it_is():
     found = HONEST.compared()
     assert found.refused == {}
-    assert found.harm["c"] < 0 < found.harm["a"] < 0.05
+    assert found.harm["c"] < 0 < found.harm["a"] < ALLOWED / 4
 
 
 def test_harm_that_others_hardly_do_adds_up_until_the_device_is_left_out():
@@ -48,7 +48,7 @@ def test_harm_that_others_hardly_do_adds_up_until_the_device_is_left_out():
         rounds.append(found.harm)
     assert list(found.refused) == ["liar"]
     assert 2 < len(rounds) < 6
-    assert "lower by 9%" in found.refused["liar"]
+    assert "higher by 15%" in found.refused["liar"]
     # It is measured also where it does not count, and stays out.
     assert MILD.compared(*rounds, found.harm, found.harm).refused.keys() == {"liar"}
 
@@ -78,7 +78,7 @@ def test_of_two_liars_both_are_left_out():
 
 def test_fewer_than_half_of_the_updates_are_left_out():
     """Half of them may as well be the honest ones: two devices with unlike classes make each other worse."""
-    assert len(Round(a=0.9, b=-3.0, c=-3.1, d=-3.2).compared().refused) == 1
+    assert len(Round(a=0.9, b=-3.0, c=-3.1, d=-9.0).compared().refused) == 1
     assert not Round(a=0.9, b=-3.0).compared().refused
 
 
