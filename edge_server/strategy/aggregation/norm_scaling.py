@@ -1,18 +1,20 @@
-"""FedFA's scalable aggregation: clients' layers are brought to one norm (Park and Joe-Wong 2024, section 4).
+"""Transforms by norms: clients' layers are brought to one norm, and clients' steps to at most the usual one.
 
-Federated Learning with Flexible Architectures. Sub-models of unlike widths end with weights of unlike
-magnitudes, and their plain mean belongs to none of them.
+FedFA's scalable aggregation (Park and Joe-Wong 2024, Federated Learning with Flexible Architectures, section
+4): sub-models of unlike widths end with weights of unlike magnitudes, and their plain mean belongs to none.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from statistics import median
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_server.strategy.aggregation import updates
-from edge_server.strategy.aggregation.deltas import DeltaRows, Deltas, as_deltas
+from edge_server.strategy.aggregation.deltas import DeltaRows, Deltas, ScaledDeltas, as_deltas
 from schemas.tensors.arrays import Arrays, kind_of
 
 Norms = Mapping[str, float]
@@ -91,3 +93,38 @@ def trimmed_norm(values: NDArray[np.float32], percentile: float) -> float:
         return 0.0
     sizes = np.abs(values.astype(np.float64)).ravel()
     return float(np.linalg.norm(sizes[sizes <= np.quantile(sizes, percentile)]))
+
+
+@updates.TransformTraits(scales=True)
+class ClipToMedianNorm:
+    """Scale an update down to the median norm of the round: a long step is no way to outvote the others.
+
+    A norm is the root mean square of the change of the trained weights that the client holds, which makes
+    sub-models of unlike widths comparable (Sun et al. 2019, Can You Really Backdoor Federated Learning?,
+    section 4.2, whose bound is a constant). Updates without a change have no part in the median.
+    """
+
+    def __init__(self) -> None:
+        self._medians: WeakKeyDictionary[updates.TransformContext, float] = WeakKeyDictionary()
+
+    def __call__(
+        self, update: updates.GlobalUpdate, around: updates.TransformContext
+    ) -> updates.GlobalUpdate:
+        if around not in self._medians:
+            norms = [step_norm(source) for source in around.sources]
+            self._medians[around] = median([norm for norm in norms if norm > 0] or [0.0])
+        norm, most = step_norm(update.source), self._medians[around]
+        if norm <= most:
+            return update
+        delta = as_deltas(update.delta, around.channel_map)
+        return replace(update, delta=ScaledDeltas(delta, most / norm, exempt=updates.is_statistic))
+
+
+def step_norm(source: updates.ClientUpdate) -> float:
+    """The root mean square of the changes of a client's trained weights; 0 if it sent none."""
+    squares, count = 0.0, 0
+    for name, array in source.groups["model"].items():
+        if not updates.is_statistic(name):
+            values = np.asarray(array, np.float64)
+            squares, count = squares + float(np.square(values).sum()), count + values.size
+    return math.sqrt(squares / count) if count else 0.0

@@ -256,6 +256,7 @@ TRANSFORMS: TraitRegistry[Callable[..., Transform], TransformTraits] = TraitRegi
     TransformTraits,
     {
         "attention-matching": attention_matching,
+        "clip-to-median-norm": norm_scaling.ClipToMedianNorm,
         "discount-staleness": DiscountStaleness,
         "fill-with-global": fill_with_global,
         "normalise-steps": NormaliseSteps,

@@ -42,17 +42,16 @@ def table(
     names: Iterable[str],
     partition: str,
     seeds: Sequence[int],
-    firewall: Sequence[str],
+    stated: Sequence[str],
 ) -> str:
     """The table as Markdown, a row an attack; rows are printed as they are made."""
-    stated = tuple(f"firewall.{word}" for word in firewall)
     bounds = load_config("fedavg", stated).firewall
     known = {"no liar": Attack(), "silent": Attack(), **attacks(bounds, ROUNDS)}
     lines = [f"| attack | {' | '.join(recipes)} |", "| --- |" + " --- |" * len(recipes)]
     quiet: dict[tuple[str, tuple[str, ...], int], list[Result]] = {}
     for name in names:
         words, attack = words_of(name, partition), known[name]
-        words += stated
+        words += tuple(stated)
         cells = []
         for recipe in recipes:
             key = recipe, words, attack.liars
@@ -82,11 +81,13 @@ def main() -> None:
     parser.add_argument("--attacks", nargs="+", metavar="NAME", help="default: all")
     parser.add_argument("--partition", default="dirichlet(0.3)")
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
-    parser.add_argument("--firewall", nargs="+", default=(), metavar="KEY=NUMBER", help="norm-factor=10 ...")
+    parser.add_argument(
+        "--set", nargs="+", default=(), metavar="KEY=VALUE", help="firewall.norm-factor=10 ..."
+    )
     parser.add_argument("--table", type=Path, help="write the table to this file")
     args = parser.parse_args()
     names = args.attacks or ["no liar", "silent", *attacks(load_config("fedavg").firewall, ROUNDS)]
-    found = table(args.recipes, names, args.partition, args.seeds, args.firewall)
+    found = table(args.recipes, names, args.partition, args.seeds, args.set)
     if args.table is not None:
         args.table.write_text(found + "\n")
 

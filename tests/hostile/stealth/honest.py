@@ -80,10 +80,10 @@ def main() -> None:
     parser.add_argument("--recipe", default="attending")
     parser.add_argument("--fleets", nargs="+", type=int, default=range(len(FLEETS)), metavar="NUMBER")
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
-    parser.add_argument("--firewall", nargs="+", default=(), metavar="KEY=NUMBER", help="robust=true ...")
+    parser.add_argument("--set", nargs="+", default=(), metavar="KEY=VALUE", help="firewall.robust=true ...")
     parser.add_argument("--data-root", type=Path, default=Path("../shared/data"))
     args = parser.parse_args()
-    words = (f"data-root={args.data_root}", *(f"firewall.{word}" for word in args.firewall))
+    words = (f"data-root={args.data_root}", *args.set)
     print("| fleet | updates | refused | largest sum of harm | accuracy | not compared |")
     print("| --- |" + " ---: |" * 5, flush=True)
     for number in args.fleets:

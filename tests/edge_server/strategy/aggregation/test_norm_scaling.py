@@ -1,10 +1,10 @@
-"""FedFA's scaling: every client's layer has the clients' mean norm before the mean is taken."""
+"""FedFA's scaling: every client's layer has the clients' mean norm; steps are clipped to the median norm."""
 
 import numpy as np
 import pytest
 
 from edge_client.pruning.index_sets import extract
-from edge_server.strategy.aggregation.norm_scaling import ScaleToMeanNorm, trimmed_norm
+from edge_server.strategy.aggregation.norm_scaling import ClipToMedianNorm, ScaleToMeanNorm, trimmed_norm
 from edge_server.strategy.aggregation.transforms import transform_updates
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.submodel import SubModelSpec
@@ -58,3 +58,19 @@ def test_a_single_client_is_not_changed() -> None:
 def test_a_percentile_is_a_share(percentile: float) -> None:
     with pytest.raises(ValueError, match="percentile"):
         ScaleToMeanNorm(percentile)
+
+
+def clipped(*updates: ClientUpdate) -> list[float]:
+    """The changes of a weight that all hold, of updates in the order of their clients."""
+    made = transform_updates([ClipToMedianNorm()], updates, ONES, MAP, ordered=False)
+    return [float(np.asarray(one.delta["hidden.weight"])[0, 0]) for one in made]
+
+
+def test_a_step_longer_than_the_median_is_clipped_to_it_whatever_the_width() -> None:
+    assert clipped(update("a", TWO, 1), update("b", WHOLE, 2), update("c", WHOLE, -50)) == [1, 2, -2]
+    assert clipped(update("a", TWO, -50), update("b", WHOLE, 2), update("c", WHOLE, 1)) == [-2, 2, 1]
+
+
+def test_updates_without_a_change_have_no_part_in_the_median() -> None:
+    assert clipped(update("a", WHOLE, 0), update("b", WHOLE, 0), update("c", WHOLE, 3)) == [0, 0, 3]
+    assert clipped(update("a", WHOLE, 0), update("b", WHOLE, 0)) == [0, 0]
