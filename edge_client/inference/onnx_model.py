@@ -46,6 +46,18 @@ class Box:
     corners: tuple[float, float, float, float]
 
 
+@dataclass(frozen=True)
+class Frame:
+    """A picture's height and width in pixels, and by what it was magnified into the model's upper left."""
+
+    size: tuple[int, ...]
+    zoom: float = 1.0
+
+    def cut(self, corners: Inputs) -> Inputs:
+        """Corners [K, 4] in the model's input as pixels of the picture, cut at its edges."""
+        return np.asarray(np.clip(corners / self.zoom, 0, np.tile(self.size[::-1], 2)))
+
+
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
     """A network ready to serve, described by the file's `metadata`; `signed` is its verified manifest."""
@@ -128,19 +140,22 @@ class LoadedModel:
         order = np.argsort(-probabilities, kind="stable")[:top]
         return tuple(Ranked(n, self.class_name(n), float(probabilities[n])) for n in order.tolist())
 
-    def boxes(self, answer: Inputs, zoom: float = 1.0) -> tuple[Box, ...]:
-        """The boxes of an answer [K, 6] of a detector, best first; rows of no class are left out.
+    def boxes(self, answer: Inputs, frame: Frame | None = None) -> tuple[Box, ...]:
+        """The boxes of an answer [K, 6] of a detector in pixels of a picture, best first.
 
-        They are in pixels of a picture that was magnified by `zoom` for the model.
+        Rows of no class, and what lies outside the picture, are left out. Without a frame the picture fills
+        the model's input.
         """
-        found = answer[answer[:, 0] >= 0]
-        rows = zip(found[:, 0].astype(int).tolist(), found[:, 1:5] / zoom, found[:, 5].tolist(), strict=True)
-        return tuple(Box(n, self.class_name(n), score, (*corners.tolist(),)) for n, corners, score in rows)
+        frame = frame or Frame(self.input_shape[1:])
+        corners = frame.cut(answer[:, 1:5])
+        kept = (answer[:, 0] >= 0) & (corners[:, :2] < corners[:, 2:]).all(1)
+        rows = zip(answer[kept].tolist(), corners[kept].tolist(), strict=True)
+        return tuple(Box(int(n), self.class_name(int(n)), score, (*own,)) for (n, *_, score), own in rows)
 
-    def result(self, answer: Inputs, *, top: int = 1, zoom: float = 1.0) -> dict[str, Any]:
+    def result(self, answer: Inputs, *, top: int = 1, frame: Frame | None = None) -> dict[str, Any]:
         """One answer for programs: the `top` classes, boxes, or outputs by name and if they are unusual."""
         if self.task.labels == "boxes":
-            return {"boxes": [asdict(box) for box in self.boxes(answer, zoom)]}
+            return {"boxes": [asdict(box) for box in self.boxes(answer, frame)]}
         if self.task.is_ranked:
             return {"top": [asdict(entry) for entry in self.rank(answer, top=top)]}
         named = [

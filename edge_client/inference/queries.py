@@ -24,7 +24,7 @@ from edge_client.data.sounds.recordings import cut
 from edge_client.data.sounds.sound_files import read_sound
 from edge_client.data.tables.kinds import TABLES, read_source
 from edge_client.data.tasks.labels import in_task
-from edge_client.inference.onnx_model import Box, LoadedModel
+from edge_client.inference.onnx_model import Box, Frame, LoadedModel
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 
@@ -33,11 +33,11 @@ from schemas.values import Preprocessing
 
 @dataclass(frozen=True)
 class ReadImage:
-    """Raw pixels [C, H, W] of a picture file, notes on what was done with it, and its letterbox's zoom."""
+    """Raw pixels [C, H, W] of a picture file, notes on what was done with it, and where it lies in them."""
 
     pixels: Pixels
     notes: tuple[str, ...] = ()
-    zoom: float = 1.0
+    frame: Frame | None = None
 
 
 def read_image(
@@ -63,13 +63,13 @@ def read_image(
     pixels = redrawn(small, shape, preprocessing.resizing)
     if preprocessing.scale != 255.0:
         pixels = pixels.astype(np.float32) * np.float32(preprocessing.scale / 255.0)
-    return ReadImage(np.ascontiguousarray(pixels), notes, _zoom((height, width), shape, preprocessing))
+    return ReadImage(np.ascontiguousarray(pixels), notes, _frame((height, width), shape, preprocessing))
 
 
-def _zoom(size: tuple[int, int], shape: tuple[int, ...], preprocessing: Preprocessing) -> float:
-    """By what a picture of this height and width is magnified for a model that keeps its proportions."""
+def _frame(size: tuple[int, int], shape: tuple[int, ...], preprocessing: Preprocessing) -> Frame | None:
+    """Of a picture of this height and width; None for a model that does not keep its proportions."""
     boxed = preprocessing.resizing is not None and preprocessing.resizing.letterbox
-    return letterbox_scale(size, shape[1:]) if boxed else 1.0
+    return Frame(size, letterbox_scale(size, shape[1:])) if boxed else None
 
 
 def takes_recordings(model: LoadedModel) -> bool:
@@ -100,14 +100,14 @@ def read_recording(source: Path | BinaryIO, model: LoadedModel, *, most: int | N
 class NamedExamples:
     """Raw examples [N, ...] of one input, a name for each, labels [N] if known, and notes for the user.
 
-    `zooms` are those of picture files in their letterboxes; of other inputs there are none.
+    `frames` are those of picture files; of other inputs there are none.
     """
 
     names: tuple[str, ...]
     images: Pixels
     labels: Labels | None = None
     notes: tuple[str, ...] = ()
-    zooms: tuple[float, ...] = ()
+    frames: tuple[Frame | None, ...] = ()
 
 
 def read_input(given: Path, model: LoadedModel) -> NamedExamples:
@@ -169,7 +169,7 @@ def _of_files(
         np.stack([image.pixels for image in read.values]),
         None if labels is None else labels[read.places],
         (*notes, *(f"{place}: {text}" for text in texts)),
-        tuple(image.zoom for image in read.values),
+        tuple(image.frame for image in read.values),
     )
 
 
@@ -240,8 +240,8 @@ def _make_examples(given: Path, data: LabelledData, model: LoadedModel, *, known
 
 def _of_boxes(given: Path, found: BoxPictures, model: LoadedModel) -> NamedExamples:
     examples = _make_examples(given, found.data, model, known=True)
-    zooms = tuple(_zoom(size, model.input_shape, model.preprocessing) for size in found.sizes)
-    return replace(examples, names=tuple(map(str, found.files)), zooms=zooms)
+    frames = tuple(_frame(size, model.input_shape, model.preprocessing) for size in found.sizes)
+    return replace(examples, names=tuple(map(str, found.files)), frames=frames)
 
 
 def _recordings(folder: Path, options: str, model: LoadedModel) -> LabelledData:
@@ -307,8 +307,8 @@ def _box_in_words(box: Mapping[str, Any]) -> str:
     return f"{box['name']} {box['score']:.1%} at {left},{top}-{right},{bottom}"
 
 
-def draw_boxes(pixels: Pixels, scale: float, boxes: Sequence[Box]) -> bytes:
-    """A PNG of raw pixels [C, H, W] up to `scale` with boxes in them, their classes and scores."""
+def draw_boxes(pixels: Pixels, scale: float, boxes: Sequence[Box], frame: Frame | None = None) -> bytes:
+    """A PNG of raw pixels [C, H, W] up to `scale` with boxes of the picture in them, classes and scores."""
     # Imported here: most inputs are not drawn into.
     from PIL import Image, ImageDraw
 
@@ -316,12 +316,12 @@ def draw_boxes(pixels: Pixels, scale: float, boxes: Sequence[Box]) -> bytes:
     picture = Image.fromarray(bright[0] if len(bright) < 3 else bright[:3].transpose(1, 2, 0)).convert("RGB")
     times = max(1, DRAWN_SIDE // max(picture.size))
     picture = picture.resize((times * picture.width, times * picture.height))
-    draw, worst_first = ImageDraw.Draw(picture), boxes[::-1]
+    draw, worst_first, zoom = ImageDraw.Draw(picture), boxes[::-1], times * (frame.zoom if frame else 1)
     for box in worst_first:
-        draw.rectangle([times * corner for corner in box.corners], outline=_colour(box), width=2)
+        draw.rectangle([zoom * corner for corner in box.corners], outline=_colour(box), width=2)
     # No box runs through another's name.
     for box in worst_first:
-        place, text = (times * box.corners[0], times * box.corners[1]), f"{box.name} {box.score:.0%}"
+        place, text = (zoom * box.corners[0], zoom * box.corners[1]), f"{box.name} {box.score:.0%}"
         draw.rectangle(draw.textbbox(place, text), fill=_colour(box))
         draw.text(place, text, fill="black")
     made = io.BytesIO()

@@ -127,11 +127,11 @@ def _answer(args: argparse.Namespace, model: "LoadedModel") -> int:
         with said_in_one_line(model.path):
             predicted = model.predict(named.images)
             known += [model.answers(named.images, named.labels)] if named.labels is not None else []
-        zooms = named.zooms or (1.0,) * len(predicted)
-        for name, row, zoom in zip(named.names, predicted, zooms, strict=True):
-            answers.append({"input": name, **model.result(row, top=args.top, zoom=zoom)})
+        frames = named.frames or (None,) * len(predicted)
+        for name, row, frame in zip(named.names, predicted, frames, strict=True):
+            answers.append({"input": name, **model.result(row, top=args.top, frame=frame)})
         if args.draw is not None:
-            _draw(args.draw, model, named, predicted)
+            _draw(args.draw, model, replace(named, frames=frames), predicted)
         for note in named.notes:
             say(f"note: {note}", file=sys.stderr)
     labelled = sum(len(part.labels) for part in known)
@@ -150,8 +150,8 @@ def _draw(folder: Path, model: "LoadedModel", named: "NamedExamples", answers: "
             remedy="leave --draw out",
         )
     folder.mkdir(parents=True, exist_ok=True)
-    for name, picture, row in zip(named.names, named.images, answers, strict=True):
-        made = draw_boxes(picture, model.preprocessing.scale, model.boxes(row))
+    for name, picture, row, frame in zip(named.names, named.images, answers, named.frames, strict=True):
+        made = draw_boxes(picture, model.preprocessing.scale, model.boxes(row, frame), frame)
         (folder / f"{Path(name).stem}.png").write_bytes(made)
 
 

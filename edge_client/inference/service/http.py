@@ -201,8 +201,8 @@ def page_of(last: Answered | None) -> str:
         return template.substitute(title="Nothing answered yet", picture="", lines="")
     loaded, picture = last.model.loaded, ""
     if len(loaded.input_shape) == 3:
-        boxes = loaded.boxes(last.answer) if loaded.task.labels == "boxes" else ()
-        drawn = draw_boxes(last.example, loaded.preprocessing.scale, boxes)
+        boxes = loaded.boxes(last.answer, last.frame) if loaded.task.labels == "boxes" else ()
+        drawn = draw_boxes(last.example, loaded.preprocessing.scale, boxes, last.frame)
         picture = f'<img alt="" src="data:image/png;base64,{base64.b64encode(drawn).decode()}">'
     lines = "".join(f"<li>{html.escape(line)}</li>" for line in answer_in_words(last.result))
     title = html.escape(f"{last.model.version} ({last.model.variant})")

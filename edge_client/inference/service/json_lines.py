@@ -17,7 +17,7 @@ def answer_line(line: str, number: int, model: LoadedModel, *, top: int) -> dict
             answers = model.predict(request.images)
     except ConfigError as error:
         return {"id": str(number), **predictor.refusal(line.encode(), error)}
-    results = [model.result(row, top=request.top, zoom=request.zoom) for row in answers]
+    results = [model.result(row, top=request.top, frame=request.frame) for row in answers]
     document: dict[str, Any] = {"id": request.id or str(number), "results": results}
     return {**document, "notes": list(request.notes)} if request.notes else document
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from edge_client.data.dataset import Inputs, Pixels
-from edge_client.inference.onnx_model import said_in_one_line
+from edge_client.inference.onnx_model import Frame, said_in_one_line
 from edge_client.inference.providers.table import CPU
 from edge_client.inference.service.health import HealthWriter
 from edge_client.inference.service.metrics import RequestMetrics
@@ -38,12 +38,16 @@ class NotReady(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Answered:
-    """An example [C, H, W], or of another shape, and a model's answer to it, also as `LoadedModel.result`."""
+    """An example [C, H, W], or of another shape, and a model's answer to it, also as `LoadedModel.result`.
+
+    `frame` is that of a picture file.
+    """
 
     model: Model
     example: Pixels
     answer: Inputs
     result: dict[str, Any]
+    frame: Frame | None = None
 
 
 class Predictor:
@@ -116,9 +120,9 @@ class Predictor:
         self.metrics.count_prediction(len(request.images), seconds)
         if self._health is not None:
             self._health.count_answer(seconds)
-        results = [model.loaded.result(row, top=request.top, zoom=request.zoom) for row in answers]
+        results = [model.loaded.result(row, top=request.top, frame=request.frame) for row in answers]
         if self.keeps_last:
-            self.last = Answered(model, request.images[-1].copy(), answers[-1], results[-1])
+            self.last = Answered(model, request.images[-1].copy(), answers[-1], results[-1], request.frame)
         document: dict[str, Any] = {"model": _words(model), "results": results}
         if request.id is not None:
             document["id"] = request.id

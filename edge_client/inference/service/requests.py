@@ -37,14 +37,14 @@ _FIELDS = frozenset({*_INPUTS, "top", "id"})
 class PredictionRequest:
     """Raw images [N, C, H, W], the number of classes to return for each, the request's id, and notes.
 
-    A picture file was magnified by `zoom` for the model.
+    `frame` is that of a picture file.
     """
 
     images: dataset.Pixels
     top: int = 1
     id: str | None = None
     notes: tuple[str, ...] = ()
-    zoom: float = 1.0
+    frame: onnx_model.Frame | None = None
 
 
 def read_request(body: bytes, model: onnx_model.LoadedModel, *, top: int = 1) -> PredictionRequest:
@@ -112,7 +112,7 @@ def request_id(body: bytes) -> str | None:
 
 def _of_image(data: bytes, model: onnx_model.LoadedModel, blank: PredictionRequest) -> PredictionRequest:
     read = queries.read_image(data, model.input_shape, model.preprocessing)
-    return PredictionRequest(read.pixels[None], blank.top, blank.id, read.notes, read.zoom)
+    return PredictionRequest(read.pixels[None], blank.top, blank.id, read.notes, read.frame)
 
 
 def _decode_base64(text: Any) -> bytes:

@@ -1,5 +1,6 @@
 """`infer` of folders whose sub-folders are classes, some of which the model may not know."""
 
+import io
 import json
 from pathlib import Path
 
@@ -8,8 +9,8 @@ import pytest
 from PIL import Image
 
 from edge_client.cli.main import main
-from edge_client.inference.onnx_model import LoadedModel, load_model
-from edge_client.inference.queries import read_input
+from edge_client.inference.onnx_model import Frame, LoadedModel, load_model
+from edge_client.inference.queries import draw_boxes, read_input
 from edge_client.inference.service.requests import read_request
 from schemas.values import Resizing
 from tests.edge_client.data.pictures.box_samples import BOXES, source_of, write_pictures
@@ -80,7 +81,7 @@ def test_answers_for_a_source_name_files_and_are_in_their_pixels(kind: str, tmp_
     assert sorted(Path(name).name for name in found.names) == ["a.jpg", "b.jpg", "c.jpg"]
     assert all(Path(name).is_file() for name in found.names)
     answer = np.array([[0, 0, 0, 64, 32, 0.5]])
-    corners = {model.result(answer, zoom=zoom)["boxes"][0]["corners"] for zoom in found.zooms}
+    corners = {model.result(answer, frame=frame)["boxes"][0]["corners"] for frame in found.frames}
     assert corners == {(0, 0, 60, 30)}
 
 
@@ -88,11 +89,24 @@ def test_answers_of_a_detector_are_in_pixels_of_the_picture(tmp_path: Path) -> N
     """A picture of 1600x800, which is shrunk to 640x320 before it is brought to 64x64."""
     model, photo = detector(tmp_path), tmp_path / "photo.png"
     Image.fromarray(np.full((800, 1600, 3), 90, np.uint8)).save(photo)
-    (zoom,) = read_input(photo, model).zooms
+    (frame,) = read_input(photo, model).frames
     request = read_request(photo.read_bytes(), model)
-    assert zoom == request.zoom == 64 / 1600
+    assert frame == request.frame == Frame((800, 1600), 64 / 1600)
     assert request.images[0, :, :32].min() == 90
     assert not request.images[0, :, 32:].any()
     answer = np.array([[1, 2, 4, 8, 16, 0.5], [-1, 0, 0, 0, 0, 0]])
-    (box,) = model.result(answer, zoom=zoom)["boxes"]
+    (box,) = model.result(answer, frame=frame)["boxes"]
     assert box == {"index": 1, "name": "cat", "score": 0.5, "corners": (50, 100, 200, 400)}
+
+
+def test_boxes_lie_inside_the_picture(tmp_path: Path) -> None:
+    """A picture of 1600x800 fills the upper half of the input of 64x64."""
+    model, frame = detector(tmp_path), Frame((800, 1600), 64 / 1600)
+    over_the_edges, in_the_black, left_of_it = (-4, -8, 70, 48), (10, 32, 20, 40), (-9, 2, -1, 20)
+    answer = np.array([[0, *corners, 0.5] for corners in (over_the_edges, in_the_black, left_of_it)])
+    assert [box.corners for box in model.boxes(answer, frame)] == [(0, 0, 1600, 800)]
+    assert [box.corners for box in model.boxes(answer)] == [(0, 0, 64, 48), in_the_black]
+    drawn = Image.open(io.BytesIO(draw_boxes(np.zeros(SHAPE), 255, model.boxes(answer, frame), frame)))
+    times = drawn.width // 64
+    assert drawn.crop((0, 0, 64 * times, 32 * times)).getbbox() == (0, 0, 64 * times, 32 * times)
+    assert drawn.crop((0, 32 * times + 1, 64 * times, 64 * times)).getbbox() is None
