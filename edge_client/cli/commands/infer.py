@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import itertools
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -123,6 +124,7 @@ def _answer(args: argparse.Namespace, model: "LoadedModel") -> int:
         return _answer_lines(args, model)
     answers: list[dict[str, Any]] = []
     known: list[Answers] = []
+    drawn: set[Path] = set()
     for named in (read_input(path, model) for path in args.inputs):
         with said_in_one_line(model.path):
             predicted = model.predict(named.images)
@@ -131,7 +133,7 @@ def _answer(args: argparse.Namespace, model: "LoadedModel") -> int:
         for name, row, frame in zip(named.names, predicted, frames, strict=True):
             answers.append({"input": name, **model.result(row, top=args.top, frame=frame)})
         if args.draw is not None:
-            _draw(args.draw, model, replace(named, frames=frames), predicted)
+            _draw(args.draw, model, replace(named, frames=frames), predicted, drawn)
         for note in named.notes:
             say(f"note: {note}", file=sys.stderr)
     labelled = sum(len(part.labels) for part in known)
@@ -140,19 +142,29 @@ def _answer(args: argparse.Namespace, model: "LoadedModel") -> int:
     return 0
 
 
-def _draw(folder: Path, model: "LoadedModel", named: "NamedExamples", answers: "Inputs") -> None:
-    """Write the pictures of an input with their boxes; `ConfigError` for a model that finds none."""
+def _draw(
+    folder: Path, model: "LoadedModel", named: "NamedExamples", answers: "Inputs", drawn: set[Path]
+) -> None:
+    """Write the pictures of an input with their boxes; `ConfigError` for a model that finds none.
+
+    Of pictures of one name, as of several folders, the second is `NAME-2.png`; `drawn` are those until now.
+    """
     from edge_client.inference.queries import draw_boxes
+    from edge_client.storage.atomic_files import usable_folder
 
     if model.task.labels != "boxes":
         raise ConfigError(
             f"--draw is for boxes, and {model.path.name} is of the task '{model.task.name}'",
             remedy="leave --draw out",
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    usable_folder(folder, option="--draw")
     for name, picture, row, frame in zip(named.names, named.images, answers, named.frames, strict=True):
         made = draw_boxes(picture, model.preprocessing.scale, model.boxes(row, frame), frame)
-        (folder / f"{Path(name).stem}.png").write_bytes(made)
+        stem = Path(name).stem
+        names = (f"{stem}-{number}" if number > 1 else stem for number in itertools.count(1))
+        path = next(path for each in names if (path := folder / f"{each}.png") not in drawn)
+        path.write_bytes(made)
+        drawn.add(path)
 
 
 def _answer_lines(args: argparse.Namespace, model: "LoadedModel") -> int:

@@ -269,6 +269,9 @@ def read_coco(path: Path, split: str) -> Annotations:
         files = {each["id"]: str(each["file_name"]) for each in known["images"]}
         boxes: dict[Any, list[tuple[int, Any, Any]]] = {each: [] for each in files}
         for place, each in enumerate(known["annotations"]):
+            if each["image_id"] not in files:
+                why, of = "its image_id is that of no image of the file", f"{path}: annotations[{place}]"
+                raise ConfigError(why, place=of, quoted=each["image_id"])
             if not each.get("iscrowd"):
                 boxes[each["image_id"]].append((place, each["category_id"], each["bbox"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:

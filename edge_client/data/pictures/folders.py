@@ -127,6 +127,7 @@ def _alike(pictures: Sequence[picture_files.Picture], root: Path) -> Pixels:
 
 
 MIN_SIDE = 1.0  # pixels of the shorter side of a box with area
+LEFT_OUT = "without area in their pictures, or not finite"
 
 READERS: Mapping[str, tuple[Callable[[Path, str], box_files.Annotations], str]] = {
     "yolo": (box_files.read_yolo, "images/NAME.jpg with labels/NAME.txt"),
@@ -178,6 +179,13 @@ def read_boxes(kind: str, path: Path, text: str, *, split: str) -> BoxPictures:
     read = read_each(files, lambda file: _read(own[file], options), source=source, most=options.broken)
     labels = _rows_of([each.boxes for each in read.values])
     if (labels[:, :, 0] == NO_BOX).all():
+        if unusable := [place for each in read.values for place in each.left_out]:
+            count = format_count(len(unusable), "box")
+            raise ConfigError(
+                f"all of {count} {LEFT_OUT}; the first: {unusable[0]}",
+                place=source,
+                remedy="numbers of YOLO are shares of the picture, those of VOC and COCO are pixels",
+            )
         raise ConfigError("no picture has a box", place=source, remedy=f"expected {expected}")
     pictures = [each.picture for each in read.values]
     _say(read.values, sum(not each.has_file for each in found.pictures), source)
@@ -222,10 +230,7 @@ def _say(pictures: Sequence[_BoxPicture], without_file: int, source: str) -> Non
     said = format_count(len(pictures), "picture")
     say_once(f"{source}: {format_count(count, 'box')} in {said}{alone}")
     for what, places in (
-        (
-            "left out: without area in their pictures, or not finite",
-            [p for e in pictures for p in e.left_out],
-        ),
+        (f"left out: {LEFT_OUT}", [p for e in pictures for p in e.left_out]),
         ("cut at the edges of their pictures", [p for e in pictures for p in e.cut]),
     ):
         if places:

@@ -187,6 +187,21 @@ def test_infer_prints_boxes_and_draws_them(
     assert (pixels[:, :, 0] != pixels[:, :, 1]).any()
 
 
+def test_pictures_of_one_name_are_all_drawn(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos = [tmp_path / folder / "1.png" for folder in ("hall", "kitchen")]
+    for photo, picture in zip(photos, PICTURES[:2], strict=True):
+        photo.parent.mkdir()
+        Image.fromarray(picture[0]).save(photo)
+    inputs = ["infer", str(path), *map(str, photos), "--draw"]
+    for _ in range(2):
+        assert main([*inputs, str(tmp_path / "found")]) == 0
+        assert {each.name for each in (tmp_path / "found").iterdir()} == {"1.png", "1-2.png"}
+    assert main([*inputs, str(path)]) == 2
+    assert f"--draw {path}: the folder cannot be made" in capsys.readouterr().err
+
+
 def test_serve_answers_boxes_in_pixels_of_the_picture_and_shows_them(path: Path) -> None:
     """A photo of 192x128 pixels, half as large for the model."""
     Image.fromarray(PICTURES[0, 0]).resize((192, 128)).save(photo := io.BytesIO(), "PNG")

@@ -126,6 +126,17 @@ def test_only_pictures_without_boxes_are_refused(tmp_path: Path) -> None:
             read(kind, tmp_path / "missing")
 
 
+def test_boxes_in_pixels_where_shares_are_expected_are_refused(tmp_path: Path) -> None:
+    write_pictures("yolo", tmp_path)
+    for name in box_samples.BOXES:
+        (tmp_path / "labels" / f"{name}.txt").write_text("0 320 240 40 30\n")
+    said = (
+        r"all of 3 boxes without area in their pictures.*; the first: .*a\.txt:1: numbers of YOLO are shares"
+    )
+    with pytest.raises(ConfigError, match=said):
+        read("yolo", tmp_path)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -188,6 +199,16 @@ def test_groups_of_coco_are_left_out_and_other_files_refused(tmp_path: Path) -> 
     source_of("coco", tmp_path).write_text('{"images": []}')
     with pytest.raises(ConfigError, match=r"annotations.json: it is no COCO file: expected images"):
         read("coco", tmp_path)
+
+
+def test_a_box_of_no_image_of_the_file_is_named(tmp_path: Path) -> None:
+    write_pictures("coco", tmp_path)
+    value = box_samples.coco_value()
+    value["annotations"][1]["image_id"] = "1"
+    source_of("coco", tmp_path).write_text(json.dumps(value))
+    with pytest.raises(ConfigError, match=r"annotations\[1\]: its image_id is that of no image") as raised:
+        read("coco", tmp_path)
+    assert raised.value.quoted == "1"
 
 
 def test_pictures_of_several_sizes_keep_their_proportions(tmp_path: Path) -> None:
