@@ -21,7 +21,7 @@ MAX_PARTIES = 12  # Of more updates a single one moves the model too little
 MAX_MACS = 5e10  # Most multiply-accumulates of a round's tests: about two seconds on two cores
 USUAL = 0.15  # Harm of a round that is not added up, as a share of what is allowed
 CREDIT = 0.4  # Most harm that being useful before makes up for, as such a share: a device may turn hostile
-FLOOR = 0.1  # Added to the loss that harm is a share of, as a share of ignorance's: a small one is chance
+FLOOR = 0.5  # Added to the loss that harm is a share of, as a share of ignorance's: a small one is chance
 EXTRAPOLATED = 2.0  # Times an update's effect where pictures are marked
 
 WORDS = (
@@ -112,8 +112,10 @@ class LeaveOneOut:
         return Harm({party: round(harm, 4) for party, harm in sorted(harms.items())}, refused)
 
     def _add_harm(self, total: float, harm: float) -> float:
+        """The next total: of a party that is refused nothing is forgiven, or it would soon be back."""
         most = self._allowed
-        return min(2 * most, max(-CREDIT * most, total + harm - USUAL * most))
+        forgiven = USUAL * most if total <= most else 0.0
+        return min(2 * most, max(-CREDIT * most, total + harm - forgiven))
 
     def _harm(self, whole: Arrays, loss: Loss, without: Arrays) -> float:
         """The harm of the update that only `whole` has, whose loss is given."""

@@ -33,13 +33,13 @@ class Round:
 
 
 HONEST = Round(a=0.4, b=0.5, c=0.6, d=0.5, e=0.45)
-MILD = Round(a=0.4, b=0.5, c=0.6, d=0.5, liar=0.25)
+MILD = Round(a=0.4, b=0.5, c=0.6, d=0.5, liar=0.1)
 
 
 def test_an_honest_round_is_left_as_it_is():
     found = HONEST.compared()
     assert found.refused == {}
-    assert found.harm["c"] < 0 < found.harm["a"] < ALLOWED / 4
+    assert found.harm["c"] < 0 < found.harm["a"] < 0.05
 
 
 def test_harm_that_others_hardly_do_adds_up_until_the_device_is_left_out():
@@ -48,7 +48,7 @@ def test_harm_that_others_hardly_do_adds_up_until_the_device_is_left_out():
         rounds.append(found.harm)
     assert list(found.refused) == ["liar"]
     assert 2 < len(rounds) < 6
-    assert "higher by 15%" in found.refused["liar"]
+    assert "higher by 12%" in found.refused["liar"]
     # It is measured also where it does not count, and stays out.
     assert MILD.compared(*rounds, found.harm, found.harm).refused.keys() == {"liar"}
 
@@ -68,7 +68,14 @@ def test_a_device_that_does_harm_no_more_is_soon_trusted():
     compare = leave_one_out.LeaveOneOut(SAMPLE, ALLOWED)
     long = [{"a": 0.9}] * 50
     assert compare.totals(long) == {"a": 2 * ALLOWED}
-    assert compare.totals([*long, *[{"a": -0.2}] * 3])["a"] < 0
+    assert compare.totals([*long, *[{"a": -0.2}] * 4])["a"] < 0
+
+
+def test_a_device_that_goes_on_doing_a_little_harm_is_not_taken_back():
+    compare = leave_one_out.LeaveOneOut(SAMPLE, ALLOWED)
+    little = {"a": leave_one_out.USUAL * ALLOWED / 2}
+    assert compare.totals([{"a": 0.9}, *[little] * 50])["a"] > ALLOWED
+    assert compare.totals([little] * 50)["a"] < 0
 
 
 def test_of_two_liars_both_are_left_out():
