@@ -21,7 +21,7 @@ from edge_server.transport.broker.launch import find_mosquitto, running_broker
 
 ROOT = Path(__file__).parents[2]
 SLOW = pytest.mark.skipif(os.environ.get("CHAOS_EVERY_WRITE") != "1", reason="run by make chaos")
-DEADLINE_S = 120
+DEADLINE_S = 600
 DEVICES = ("pi-1", "pi-2")
 DIES = """\
 import os
