@@ -127,7 +127,7 @@ def test_unknown_weights_are_refused(name, complaint):
         input_record(name)
 
 
-@pytest.mark.parametrize(("name", "header"), zip(SMALL, ("fc", "classifier"), strict=True))
+@pytest.mark.parametrize(("name", "header"), [*zip(SMALL, ("fc", "classifier"), strict=True)])
 def test_the_header_is_found_also_if_it_is_a_librarys_linear_layer(name, header):
     assert header_of(spec(name)) == header
 

@@ -10,7 +10,7 @@ import torch
 
 from edge_server.cli.commands.compare import EXAMPLES
 from edge_server.cli.main import EDGE_SERVER
-from edge_server.simulation.experiments import runs
+from edge_server.simulation.experiments import runner
 from edge_server.simulation.experiments.cells import RunSelection, make_plan
 from edge_server.simulation.experiments.compare import named_experiment
 from edge_server.storage.run_files import read_run_files
@@ -69,7 +69,7 @@ def test_sigterm_before_the_first_round_says_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Before simulations have handlers of their own.
-    monkeypatch.setattr(runs, "run_all", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(runner, "run_all", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
 
     words = ["compare", "fedavg", "--out", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["edge-server", *words])
