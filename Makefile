@@ -45,7 +45,7 @@ help:
 	@echo "make try-python PYTHON=python3.13  install the base package with another Python, and start it"
 	@echo "make test-flower  install Flower into a second environment and run its apps on our devices (2 minutes)"
 	@echo "make test-providers  install onnxruntime with OpenVINO into an environment of its own and run models on it (a minute, x86)"
-	@echo "make test-slow  the variants of tests that make test leaves out (6 minutes)"
+	@echo "make test-slow  the variants of tests that make test leaves out (7 minutes)"
 	@echo "make test-fleet  three sites of boards, one operator: enrolment, jobs, a replaced board, an update that goes back, alerts, roles, backup (3 minutes, Linux)"
 	@echo "make test-upgrade  build an earlier version (UPGRADE_FROM, $(UPGRADE_FROM)) from the history, and run fleets of both versions (3 minutes)"
 	@echo "make test-graphs  training without torch against torch: every network, tier, objective and optimizer; rounds of every network (three hours and the drawing)"
