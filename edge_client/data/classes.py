@@ -107,9 +107,7 @@ def _in_order(data: "LabelledData", names: Names) -> "LabelledData":
 
 def misfit(own: Sequence[str], names: Sequence[str], *, named: bool) -> str:
     """Why data with the classes `own` does not fit a federation with the classes `names`; else empty."""
-    places = _places(own, names, named=named)
-    unknown = [name for name, place in zip(own, places, strict=True) if place is None]
-    if not unknown:
+    if not (unknown := unknown_classes(own, names, named=named)):
         return ""
     if named:
         return (
@@ -125,6 +123,12 @@ def misfit(own: Sequence[str], names: Sequence[str], *, named: bool) -> str:
         f"{what}, but the federation knows {list_names(names)}: labels without names are {rule}; "
         f"add it to [data] classes, {remedy}"
     )
+
+
+def unknown_classes(own: Sequence[str], names: Sequence[str], *, named: bool) -> list[str]:
+    """Those of the classes `own` that have no place in a federation's or model's `names`."""
+    places = _places(own, names, named=named)
+    return [name for name, place in zip(own, places, strict=True) if place is None]
 
 
 def misfit_of_numbers(own: Sequence[str], names: Sequence[str]) -> str:

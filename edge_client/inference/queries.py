@@ -13,7 +13,7 @@ import numpy as np
 
 from edge_client.data import arrays, file_kinds, shapes, source_options
 from edge_client.data.class_folders import MAX_BROKEN, counts_in_words, files_below, parts_of, read_each
-from edge_client.data.classes import shorten_names
+from edge_client.data.classes import shorten_names, unknown_classes
 from edge_client.data.dataset import LabelledData, Labels, Pixels
 from edge_client.data.pictures.folders import READERS, BoxPictures, picture_options, read_boxes
 from edge_client.data.pictures.picture_files import CLEAR, endings_read, name_of, read_picture
@@ -114,7 +114,7 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
     """Read the input that a command-line argument names; raises `ConfigError` if the model cannot take it."""
     kind, colon, argument = ("", "", "") if given.exists() else str(given).partition(":")
     if kind == "digits" and not colon:
-        return _make_examples(given, arrays.read_digits("test"), model, known=True)
+        return _make_examples(given, arrays.read_digits("test"), model, otherwise="give it other examples")
     if kind == "python":
         raise ConfigError(
             f"infer: {given} is code", remedy="save what it returns with numpy.savez, and name that file"
@@ -123,11 +123,15 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
         place, options = source_options.place_and_options(argument)
         file_kinds.check_kind(kind, place)
         if kind in READERS:
-            return _of_boxes(given, read_boxes(kind, place, options, split="test"), model)
+            return _of_boxes(given, place, read_boxes(kind, place, options, split="test"), model)
         if kind == "wav":
-            return _make_examples(given, _recordings(place, options, model), model, known=True)
+            return _make_examples(
+                given, _recordings(place, options, model), model, otherwise=_name_alone(place)
+            )
         data, _ = read_source(kind, place, options, split="test")
-        return _make_examples(given, data, model, known="label" in dict(parse_qsl(options)))
+        label = dict(parse_qsl(options)).get("label")
+        otherwise = None if label is None else f"for answers alone leave label={label} out"
+        return _make_examples(given, data, model, otherwise=otherwise)
     path, options = source_options.place_and_options(argument) if kind in ("folder", "npz") else (given, "")
     if takes_recordings(model) and path.is_dir():
         return _of_sounds(path, model)
@@ -199,12 +203,10 @@ def _labels_of(
 ) -> tuple[Labels | None, tuple[str, ...]]:
     """Labels by the files' sub-folders; None with a note if one of these is not a class of the model."""
     known = model.preprocessing.class_names
-    unknown = dict.fromkeys(name for name in names if name not in known)
-    if not names or not known:
+    if not names or not known or model.task.labels != "classes":
         return None, ()
-    if unknown:
-        classes = f"not a class of {model.path.name}, which knows {shorten_names(known)}"
-        return None, (f"{folder}: nothing is measured: {shorten_names([*unknown])} is {classes}",)
+    if unknown := [*dict.fromkeys(name for name in names if name not in known)]:
+        return None, (f"{folder}: nothing is measured: {_not_classes(unknown, model)}",)
     return np.array([known.index(name) for name in names]), ()
 
 
@@ -225,21 +227,46 @@ def _of_archive(path: Path, text: str, model: LoadedModel) -> NamedExamples:
     # The model says what its inputs are.
     kind = arrays.PICTURES if len(model.input_shape) == 3 else arrays.SIGNALS
     data, _ = arrays.examples_of(archive, split="test", source=str(path), options=arrays.ArrayOptions(kind))
-    return _make_examples(path, data, model, known=True)
+    otherwise = "for answers alone save it without labels"
+    return _make_examples(path, data, model, otherwise=otherwise)
 
 
-def _make_examples(given: Path, data: LabelledData, model: LoadedModel, *, known: bool) -> NamedExamples:
-    """The examples of a source; without `known` labels nothing is measured."""
-    if known:
-        data = in_task(data, model.task.name, model.preprocessing.class_names)
-    fitted = model.fit(data)
-    examples = _number_examples(given, fitted.images, fitted.labels if known else None)
+def _make_examples(
+    given: Path, data: LabelledData, model: LoadedModel, *, otherwise: str | None
+) -> NamedExamples:
+    """The examples of a source, and what to do where its labels are not those of the model; None without."""
+    fitted = model.fit(data if otherwise is None else _in_task(given, data, model, otherwise))
+    examples = _number_examples(given, fitted.images, None if otherwise is None else fitted.labels)
     waiting = f"{given}: what is half written is left out, such as a last line without a line end"
     return examples if data.settles_at is None else replace(examples, notes=(waiting,))
 
 
-def _of_boxes(given: Path, found: BoxPictures, model: LoadedModel) -> NamedExamples:
-    examples = _make_examples(given, found.data, model, known=True)
+def _in_task(given: Path, data: LabelledData, model: LoadedModel, otherwise: str) -> LabelledData:
+    names = model.preprocessing.class_names
+    try:
+        return in_task(data, model.task.name, names)
+    except ConfigError as error:
+        # What a federation would do about it is no remedy here.
+        if error.remedy:
+            why = f"{model.path.name} is of the task '{model.task.name}', and {error.reason}"
+            raise ConfigError(why, place=given, remedy=otherwise) from error
+        unknown = unknown_classes(data.own_classes, names, named=data.named)
+        if unknown and model.task.labels != "numbers":
+            raise ConfigError(_not_classes(unknown, model), place=given, remedy=otherwise) from error
+        raise
+
+
+def _not_classes(unknown: Sequence[str], model: LoadedModel) -> str:
+    known = shorten_names(model.preprocessing.class_names)
+    return f"{shorten_names(unknown)} is not a class of {model.path.name}, which knows {known}"
+
+
+def _name_alone(place: Path) -> str:
+    return f"for answers alone name {place if place.is_dir() else place.parent}"
+
+
+def _of_boxes(given: Path, place: Path, found: BoxPictures, model: LoadedModel) -> NamedExamples:
+    examples = _make_examples(given, found.data, model, otherwise=_name_alone(place))
     frames = tuple(_frame(size, model.input_shape, model.preprocessing) for size in found.sizes)
     return replace(examples, names=tuple(map(str, found.files)), frames=frames)
 

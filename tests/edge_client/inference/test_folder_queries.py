@@ -48,6 +48,33 @@ def test_recordings_of_an_unknown_class_are_named_too(tmp_path: Path) -> None:
     assert "'fox' is not a class of model.onnx" in note
 
 
+def test_labels_of_another_task_are_refused_with_what_to_type(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metadata = {"input.shape": json.dumps(SHAPE), "class_names": '["cat", "dog"]'}
+    model = write_model(tmp_path / "model.onnx", shape=SHAPE, metadata=metadata)
+    write_pictures("voc", tmp_path / "photos")
+    assert main(["infer", str(model), f"voc:{tmp_path / 'photos'}"]) == 2
+    why = "model.onnx is of the task 'classification', and the labels are boxes in pictures"
+    remedy = f"for answers alone name {tmp_path / 'photos'}"
+    assert f"{why}: {remedy}\n" in capsys.readouterr().err
+    assert main(["infer", str(model), str(tmp_path / "photos")]) == 0
+    (tmp_path / "room.csv").write_text("a,b,c,y\n1,2,3,fox\n")
+    model = write_model(tmp_path / "rows.onnx", shape=(3,), metadata={"class_names": '["cat", "dog"]'})
+    assert main(["infer", str(model), f"csv:{tmp_path / 'room.csv'}?label=y"]) == 2
+    shown = capsys.readouterr().err
+    assert "'fox' is not a class of rows.onnx" in shown
+    assert shown.endswith(": for answers alone leave label=y out\n")
+
+
+def test_a_detector_measures_nothing_in_folders_named_like_its_classes(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "photos" / name / "1.png")
+    named = read_input(tmp_path / "photos", detector(tmp_path))
+    assert (named.labels, len(named.names)) == (None, 2)
+
+
 def detector(folder: Path) -> LoadedModel:
     """What takes pictures of 64x64 pixels."""
     metadata = {
