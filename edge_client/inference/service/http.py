@@ -33,6 +33,7 @@ MAX_BODY = 8 * 1024 * 1024
 MAX_CONNECTIONS, PER_ADDRESS = 64, 32
 IDLE_S, REQUEST_S = 30.0, 60.0  # after which an idle connection, and an incomplete request, is closed
 JSON = "application/json"
+THERE_IS = "there is POST /predict, GET /healthz and GET /metrics"
 PAGE_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; frame-ancestors 'none'"
 _STATUS = {
     "ok": HTTPStatus.OK,
@@ -99,6 +100,7 @@ class Handler(BaseHTTPRequestHandler):
     """One connection's requests."""
 
     protocol_version = "HTTP/1.1"
+    default_request_version = "HTTP/1.1"  # of a line that is no request, whose refusal has a head, too
     timeout = IDLE_S
     # Head and body in one packet: a second packet would wait 40 ms for the first one's acknowledgement.
     wbufsize = -1
@@ -126,11 +128,11 @@ class Handler(BaseHTTPRequestHandler):
             case "/predict":
                 self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "send the image with POST", Allow="POST")
             case _:
-                self._refuse(HTTPStatus.NOT_FOUND, "there is POST /predict, GET /healthz and GET /metrics")
+                self._refuse(HTTPStatus.NOT_FOUND, THERE_IS)
 
     def do_POST(self) -> None:
         if urlsplit(self.path).path != "/predict":
-            self._refuse(HTTPStatus.NOT_FOUND, "there is POST /predict, GET /healthz and GET /metrics")
+            self._refuse(HTTPStatus.NOT_FOUND, THERE_IS)
             return
         if (body := self._body()) is None:
             return
@@ -170,6 +172,12 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self.server.predictor.metrics.request("http", "bad")
         self._send_json(status, {"error": why}, **headers)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse what the base class does not pass on: another method, or no request at all."""
+        status = HTTPStatus(code)
+        is_method = status is HTTPStatus.NOT_IMPLEMENTED
+        self._refuse(status, THERE_IS if is_method else message or status.phrase)
 
     def _send_json(self, status: HTTPStatus, document: Any, **headers: str) -> None:
         self._send(status, json.dumps(document).encode() + b"\n", JSON, **headers)

@@ -108,6 +108,7 @@ def test_health_and_metrics(running: Running) -> None:
         ("POST", "/other", PIXELS, 404, "there is POST /predict"),
         ("GET", "/", None, 404, "there is POST /predict"),
         ("GET", "/predict", None, 405, "with POST"),
+        ("PUT", "/predict", PIXELS, 501, "there is POST /predict"),
     ],
 )
 def test_a_refusal_is_one_line_and_the_service_stays_up(
@@ -139,7 +140,9 @@ def test_invalid_bytes_end_only_their_own_connection(running: Running, head: byt
         answer = b""
         while piece := raw.recv(4096):
             answer += piece
-    assert status in answer.split(b"\r\n")[0]
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 " + status)
+    assert json.loads(body)["error"]
     assert running.post(PIXELS)[0] == 200
 
 
