@@ -88,9 +88,10 @@ def execute(args: argparse.Namespace) -> int:
     source = _source(args)
     health = _health(source)
     predictor = Predictor(source, RequestMetrics(), health, keeps_last=args.page)
-    predictor.refresh()
-    if predictor.model is None and args.model is not None:
-        raise ConfigError(predictor.trouble)
+    if args.model is not None:
+        predictor.load()
+    else:
+        predictor.refresh()
     mqtt = _mqtt_channel(args, predictor)
     try:
         web = PredictionServer((args.host, args.port), predictor, max_body=args.max_body)

@@ -149,4 +149,10 @@ def _as_file(data: bytes) -> Iterator[str | bytes]:
         return
     with os.fdopen(os.memfd_create("model"), "wb", buffering=0) as file:
         file.write(data)
-        yield f"/proc/self/fd/{file.fileno()}"
+        name = f"/proc/self/fd/{file.fileno()}"
+        try:
+            yield name
+        except Exception as error:  # onnxruntime's share no other base class
+            # Nobody knows the file by this name.
+            error.args = (str(error).replace(f" from {name}", "").replace(name, "the model"),)
+            raise

@@ -92,7 +92,17 @@ class Predictor:
             if stamp == self._stamp:
                 return False
             self._stamp = stamp
-            return self._exchange()
+            try:
+                return self._exchange()
+            except ConfigError as error:
+                self._refuse_model(str(error))
+                return True
+
+    def load(self) -> None:
+        """Serve the source's model; raises `ConfigError` if it cannot be served."""
+        with self._reloading:
+            self._stamp = self._source.stamp()
+            self._exchange()
 
     def answer(self, body: bytes, *, top: int = 1) -> dict[str, Any]:
         """Classify the images in a message; raises `ConfigError` if it is invalid, `NotReady` and `Busy`."""
@@ -133,14 +143,10 @@ class Predictor:
     def _exchange(self) -> bool:
         if self._health is not None:
             self._health.loading()
-        try:
-            model = self._source.load_model()
-            if self.served is not None and model.digest == self.served.digest:
-                return False
-            _try(model)
-        except ConfigError as error:
-            self._refuse_model(str(error))
-            return True
+        model = self._source.load_model()
+        if self.served is not None and model.digest == self.served.digest:
+            return False
+        _try(model)
         before, self.served, self.trouble = self.served, model, ""
         if self._health is not None:
             self._health.on_loaded()

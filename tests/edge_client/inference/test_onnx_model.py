@@ -152,6 +152,7 @@ def test_damaged_files_give_a_one_line_error(model_path: Path, damage: bytes | N
     with pytest.raises(ConfigError, match="is not an ONNX model") as caught:
         load_model(model_path)
     assert "\n" not in str(caught.value)
+    assert "/proc/" not in str(caught.value)
 
 
 def test_missing_files_give_a_one_line_error(tmp_path: Path) -> None:

@@ -192,7 +192,8 @@ def test_bad_arguments_give_one_line_and_exit_code_2(
 ) -> None:
     assert main(placed(tmp_path, words)) == 2
     captured = capsys.readouterr()
-    (line,) = [line for line in captured.err.splitlines() if line.startswith("edge-client: ")]
+    (line,) = captured.err.splitlines()
+    assert line.startswith("edge-client: ")
     assert why in line
     assert captured.out == ""
 
