@@ -6,8 +6,9 @@ are not shifted by its first pixel of 1, as the tools that write them today coun
 """
 
 import json
+import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from edge_client.data.class_folders import files_below, parts_of
 from edge_client.data.classes import Names, in_order
 from edge_client.data.pictures.picture_files import endings_read
+from edge_client.data.said_once import say_once
 from schemas.errors import ConfigError, format_count
 
 Rows = NDArray[np.float64]
@@ -68,7 +70,13 @@ def read_yolo(root: Path, split: str) -> Annotations:
         file = _labels_beside(path)
         known = len(names) or None
         found.append(Annotated(path, partial(_yolo_rows, file, known), file.exists()))
-    return Annotations(found, names or _numbered(found), official, named=bool(names))
+    if not names:
+        say_once(
+            f"yolo:{root}: no file names the classes, so they are numbers: write their names into "
+            "classes.txt, one in a line",
+            logging.WARNING,
+        )
+    return Annotations(found, names or _numbered(root), official, named=bool(names))
 
 
 def _yolo_pictures(root: Path, split: str) -> tuple[Sequence[Path], bool]:
@@ -140,12 +148,12 @@ def _names_of_yaml(path: Path) -> Names:
     return names
 
 
-def _numbered(found: Iterable[Annotated]) -> Names:
-    """The numbers of classes without names, of which a broken file has none."""
+def _numbered(root: Path) -> Names:
+    """The numbers of classes without names in all parts, of which a broken file has none."""
     greatest = -1
-    for each in found:
+    for path in pictures_below(root):
         try:
-            rows, _ = each.read((1, 1))
+            rows, _ = _yolo_rows(_labels_beside(path), None, (1, 1))
         except ConfigError:
             continue
         greatest = max(greatest, int(rows[:, 0].max(initial=-1)))

@@ -64,6 +64,8 @@ def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, boo
     """
     source = f"folder:{root}"
     options = picture_options(text, source=source)
+    if not root.is_dir():
+        raise ConfigError("there is no such folder", place=source)
     parts = parts_of(root, split)
     endings, remedies = picture_files.endings_read()
     classes = files_of_classes(parts.chosen, endings, remedies=remedies)
@@ -126,6 +128,7 @@ def _alike(pictures: Sequence[picture_files.Picture], root: Path) -> Pixels:
     return np.stack([redrawn(picture.pixels, (channels, *size)) for picture in pictures])
 
 
+MAX_BEYOND = 2  # boxes of COCO that may reach beyond their pictures where all could be pairs of corners
 MIN_SIDE = 1.0  # pixels of the shorter side of a box with area
 LEFT_OUT = "without area in their pictures, or not finite"
 
@@ -141,11 +144,12 @@ READERS: Mapping[str, tuple[Callable[[Path, str], box_files.Annotations], str]] 
 class _BoxPicture:
     """A picture and its boxes (class, corners), with the places of those that were cut and left out.
 
-    `size` are the height and width in its file.
+    `size` are the height and width in its file, `stated` the boxes there.
     """
 
     picture: picture_files.Picture
     size: tuple[int, int]
+    stated: box_files.Rows
     boxes: box_files.Rows
     cut: Sequence[str]
     left_out: Sequence[str]
@@ -171,7 +175,9 @@ def read_boxes(kind: str, path: Path, text: str, *, split: str) -> BoxPictures:
     """
     (reader, expected), source = READERS[kind], f"{kind}:{path}"
     options = picture_options(text, source=source)
-    found = reader(path, split) if path.exists() else box_files.Annotations((), ())
+    if not path.exists():
+        raise ConfigError("there is no such file or folder", place=source, remedy=f"expected {expected}")
+    found = reader(path, split)
     own = {each.picture: each for each in found.pictures}
     if not own:
         raise ConfigError("there are no pictures with boxes", place=source, remedy=f"expected {expected}")
@@ -187,6 +193,8 @@ def read_boxes(kind: str, path: Path, text: str, *, split: str) -> BoxPictures:
                 remedy="numbers of YOLO are shares of the picture, those of VOC and COCO are pixels",
             )
         raise ConfigError("no picture has a box", place=source, remedy=f"expected {expected}")
+    if kind == "coco":
+        _check_sizes(read.values, source)
     pictures = [each.picture for each in read.values]
     _say(read.values, sum(not each.has_file for each in found.pictures), source)
     _say_notes(pictures, path, options.scale)
@@ -211,7 +219,22 @@ def _read(annotated: box_files.Annotated, options: PictureOptions) -> _BoxPictur
     factors = np.divide(small.pixels.shape[:0:-1], (width, height))
     boxes = np.column_stack([rows[:, 0], corners * np.tile(factors, 2)])[has_area]
     cut, left_out = ([places[at] for at in np.flatnonzero(chosen).tolist()] for chosen in (is_cut, ~has_area))
-    return _BoxPicture(small, (height, width), boxes, cut, left_out)
+    return _BoxPicture(small, (height, width), rows, boxes, cut, left_out)
+
+
+def _check_sizes(pictures: Sequence[_BoxPicture], source: str) -> None:
+    """Raise `ConfigError` where widths and heights are corners: as these all boxes are in their pictures."""
+    corners = np.concatenate([each.stated[:, 1:] for each in pictures])
+    edges = np.concatenate([np.tile(each.size[::-1], (len(each.stated), 1)) for each in pictures]) + MIN_SIDE
+    second = corners[:, 2:] - corners[:, :2]
+    beyond = np.count_nonzero((corners[:, 2:] > edges).any(1))
+    if beyond > MAX_BEYOND and ((corners[:, :2] < second) & (second <= edges)).all():
+        raise ConfigError(
+            f"{beyond} of {format_count(len(corners), 'box')} reach beyond their pictures, and all fit as "
+            "corners [x1, y1, x2, y2]",
+            place=source,
+            remedy="write bbox as [x, y, width, height]",
+        )
 
 
 def _rows_of(boxes: Sequence[box_files.Rows]) -> box_files.Rows:

@@ -109,7 +109,7 @@ def test_empty_data_is_accepted() -> None:
         ("digits:x", "is written digits"),
         ("npz", "is written npz:PATH"),
         ("npz:/nowhere.npz", "cannot read /nowhere.npz"),
-        ("folder:/nowhere", "no image folder at /nowhere"),
+        ("folder:/nowhere", "folder:/nowhere: there is no such folder"),
         (
             "python:no_such_module:f",
             "there is no module 'no_such_module': install it, put its folder in PYTHONPATH, or start",

@@ -38,7 +38,7 @@ IMPOSSIBLE = {
     ),
     "a missing folder": (
         ("data.source=folder:/nowhere",),
-        "fedavg: [data] source: no image folder at /nowhere",
+        "fedavg: [data] source: folder:/nowhere: there is no such folder",
     ),
     "a missing file": (("data.source=npz:/nowhere.npz",), "fedavg: [data] source: cannot read /nowhere.npz"),
     "a missing module": (

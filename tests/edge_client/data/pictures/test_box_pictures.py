@@ -122,8 +122,13 @@ def test_only_pictures_without_boxes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no picture has a box: expected images/NAME.jpg with labels"):
         read("yolo", tmp_path)
     for kind in KINDS:
-        with pytest.raises(ConfigError, match=f"{kind}:.*there are no pictures with boxes: expected"):
+        with pytest.raises(
+            ConfigError, match=f"{kind}:.*missing.*: there is no such file or folder: expected"
+        ):
             read(kind, tmp_path / "missing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match=r"yolo:.*empty: there are no pictures with boxes: expected"):
+        read("yolo", tmp_path / "empty")
 
 
 def test_boxes_in_pixels_where_shares_are_expected_are_refused(tmp_path: Path) -> None:
@@ -154,7 +159,8 @@ def test_names_are_read_however_a_tool_writes_them(tmp_path: Path, text: str) ->
     assert read("yolo", tmp_path).class_names == ("cat", "dog")
 
 
-def test_names_are_in_other_files_or_numbers(tmp_path: Path) -> None:
+def test_names_are_in_other_files_or_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    say_once.cache_clear()
     write_pictures("yolo", tmp_path)
     (tmp_path / "data.yaml").write_text("nc: 2\n")
     with pytest.raises(ConfigError, match=r"data.yaml: it has no list of names: write .* classes.txt"):
@@ -162,8 +168,17 @@ def test_names_are_in_other_files_or_numbers(tmp_path: Path) -> None:
     (tmp_path / "data.yaml").unlink()
     assert (numbered := read("yolo", tmp_path)).class_names == ("0", "1")
     assert not numbered.named
+    assert "no file names the classes, so they are numbers: write their names into classes.txt" in caplog.text
     (tmp_path / "classes.txt").write_text("cat\ndog\n")
     assert read("yolo", tmp_path).class_names == ("cat", "dog")
+
+
+def test_classes_without_names_are_those_of_all_parts(tmp_path: Path) -> None:
+    for part, number in (("train", 4), ("test", 1)):
+        box_samples.pictures_in(tmp_path / part)
+        (tmp_path / part / "a.txt").write_text(f"{number} 0.5 0.5 0.5 0.5\n")
+    for split in ("train", "test"):
+        assert load_source(f"yolo:{tmp_path}", split=split).num_classes == 5
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["train/images", "images/train"])
@@ -198,6 +213,24 @@ def test_groups_of_coco_are_left_out_and_other_files_refused(tmp_path: Path) -> 
     assert (data.class_names, int((data.labels[:, :, 0] >= 0).sum())) == (("dog",), 2)
     source_of("coco", tmp_path).write_text('{"images": []}')
     with pytest.raises(ConfigError, match=r"annotations.json: it is no COCO file: expected images"):
+        read("coco", tmp_path)
+
+
+@pytest.mark.parametrize("first", [[30, 20, 55, 35], [40, 20, 35, 30]], ids=["corners", "a width"])
+def test_corners_in_place_of_sides_are_refused(tmp_path: Path, first: list[int]) -> None:
+    """Each box reaches beyond its picture, but a width of less than x is no corner."""
+    write_pictures("coco", tmp_path)
+    value = box_samples.coco_value()
+    for each, box in zip(value["annotations"], (first, [25, 10, 50, 38], [20, 5, 45, 30]), strict=True):
+        each["bbox"] = box
+    source_of("coco", tmp_path).write_text(json.dumps(value))
+    if first[2] < first[0]:
+        assert read("coco", tmp_path).labels[:, :, 3].max() == 60
+        return
+    with pytest.raises(
+        ConfigError,
+        match=r"annotations.json: 3 of 3 boxes reach beyond their pictures.*: write bbox as \[x, y, w",
+    ):
         read("coco", tmp_path)
 
 
