@@ -165,6 +165,7 @@ def _check_field(field: str, found: Sequence[Recording], source: str) -> None:
 
 OPTIONS = ("name", "group", "only", "test", "rate", "seconds", "hop", "broken")
 SECONDS, MIN_SECONDS, MAX_SECONDS = 1.0, 0.001, 3600.0
+LOUDEST = 16.0  # 24 dB above full scale: greater floats are whole numbers that were not scaled
 LONGEST = 1e9  # more seconds than any recording has
 RESTS_S = 10.0  # seconds after the last change from which a file is not being recorded any more
 
@@ -270,6 +271,14 @@ def _say(
         said_once.say_once(
             f"{source}: {several} of {format_count(len(counts), 'recording')} with several channels: their "
             "mean is used"
+        )
+    peaks = [max(sound.samples.max(), -sound.samples.min()) for sound in read.values]
+    if loud := [place for place, peak in zip(read.places, peaks, strict=True) if peak > LOUDEST]:
+        said_once.say_once(
+            f"{source}: {len(loud)} of {format_count(len(counts), 'recording')} with samples up to "
+            f"{max(peaks):g}, where 1 is full scale: save them as whole numbers, or divide them by 32768; "
+            f"the first: {files.recordings[loud[0]].path}",
+            logging.WARNING,
         )
     per_class = Counter(files.recordings[place].label for place in read.places)
     long = {

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from edge_client.data import said_once
 from edge_client.data.dataset import LabelledData
 from edge_client.data.partition import holdout, parse_partition, share
 from edge_client.data.sounds import recordings
@@ -143,6 +144,18 @@ def long(tmp_path: Path) -> Path:
         for number in range(5):
             write_wav(tmp_path / "long" / name / f"{number}.wav", random.uniform(-0.5, 0.5, 2600), rate=1000)
     return tmp_path / "long"
+
+
+@pytest.mark.parametrize("peak", [2.5, 32_000.0])
+def test_floats_far_beyond_full_scale_are_said(
+    spoken: Path, caplog: pytest.LogCaptureFixture, peak: float
+) -> None:
+    said_once.say_once.cache_clear()
+    path = spoken / "no_bob_1.wav"
+    path.write_bytes(wav_bytes((-2 * peak * tone(200, 0.1)).astype("<f4").tobytes(), tag=3, bits=32))
+    load_source(f"wav:{spoken}?{NAME}")
+    said = "1 of 12 recordings with samples up to 32000, where 1 is full scale: save them as whole numbers"
+    assert (said in caplog.text and str(path) in caplog.text) is (peak > 100)
 
 
 def test_all_of_a_long_recording_is_used_and_the_counts_are_said(
