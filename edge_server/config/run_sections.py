@@ -205,7 +205,8 @@ class FirewallSettings(Settings):
     honest devices that have one or two of many classes.
 
     An update's harm is by which share the loss is higher with it than without: the loss with the best biases
-    and scales of the outputs, on pictures also with marks. Of detection it is not measured: set `canary`."""
+    and scales of the outputs, on pictures also with marks. It counts more against the direction of the other
+    updates. Of detection it is not measured: set `canary`."""
     quarantine_after: int = Field(default=3, ge=0, le=1000)
     """Refusals within `quarantine_window` rounds after which a device is excluded; 0 never excludes one."""
     quarantine_window: int = Field(default=10, ge=1, le=10_000)

@@ -95,7 +95,8 @@ class RoundRecord(Frozen):
     those of all devices' data in a round that asks for them. In a
     simulation `duration_s` is virtual time, and `virtual_time_s` is how much of it the run has taken so far.
     `exaggerated` has the devices whose claimed figures were reduced, and why. `harm` is by how much each
-    update, or each site's sum, has made the loss on test data worse (`leave_one_out`). `costs` is by how much
+    update, or each site's sum, has made the loss on test data worse, weighted by its direction
+    (`leave_one_out`). `costs` is by how much
     each device's sums have raised the squared error of all others, `suspects` why they are not believed
     (recipe `ridge`). `staleness` is the
     number of rounds by which updates of buffered rounds came late. `one_answer` are the devices whose model

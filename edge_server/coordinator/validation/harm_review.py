@@ -12,6 +12,7 @@ from edge_server.coordinator.validation.leave_one_out import Closing, LeaveOneOu
 from edge_server.coordinator.validation.norms import MODEL, STATISTICS, NormBound, Norms, norms_of
 from edge_server.rounds.quarantine import site_key
 from edge_server.storage.journal_reader import ExaminedUpdate
+from edge_server.strategy.aggregation.combiners import cosines_to_others
 from edge_server.strategy.aggregation.transforms import transform_updates
 from edge_server.strategy.aggregation.updates import ClientUpdate, is_statistic
 from edge_server.strategy.groups.rule import GroupRule
@@ -175,8 +176,8 @@ class HarmReview:
             nonlocal after
             after = without(out)
             if members:
-                return Closing(after.params, lambda party: without(out | {party}).params)
-            return Closing(after.params, self.model_without(updates, after))
+                return Closing(after.params, lambda party: without(out | {party}).params, {})
+            return self.closing(updates, after)
 
         found = self._leaving_out.find(parties, self._leaving_out.totals(earlier), close_without)
         refused = {
@@ -187,8 +188,8 @@ class HarmReview:
         # The last round that was closed is that of all who are not refused.
         return ClosedRound(after, found.harm, refused)
 
-    def model_without(self, updates: Sequence[ClientUpdate], after: State) -> Callable[[str], Arrays]:
-        """What makes the model without one more of these updates, of which some led to the state `after`."""
+    def closing(self, updates: Sequence[ClientUpdate], after: State) -> Closing:
+        """The round of these updates, of which some led to the state `after`."""
         strategy, before = self._model.context.strategy, self._model.state
         channel_map, weights = self._model.context.channel_map, after.observed["weights"]
         kept = [update for update in updates if update.client in weights]
@@ -197,4 +198,9 @@ class HarmReview:
         )
         names = [source.client for source in matched.sources]
         counted = [weights[name] for name in names]
-        return lambda name: model_without(names.index(name), matched, counted, before.params, after.params)
+        cosines = cosines_to_others(matched, counted)
+        return Closing(
+            after.params,
+            lambda name: model_without(names.index(name), matched, counted, before.params, after.params),
+            dict(zip(names, cosines.tolist(), strict=True)),
+        )

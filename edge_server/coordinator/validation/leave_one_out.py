@@ -2,7 +2,9 @@
 
 Loss function based rejection (Fang et al. 2020, "Local Model Poisoning Attacks to Byzantine-Robust Federated
 Learning", section 5.1), with a loss that forgives a shift of the prior (`calibration`), and harm that adds up
-over rounds (the cumulative sum of Page 1954): an honest device does harm by chance, and is useful after.
+over rounds (the cumulative sum of Page 1954): an honest device does harm by chance, and is useful after. Harm
+counts more against the direction of the others (their cosine: Cao et al. 2021, "FLTrust", section 4): what
+harms along it overshoots, or has other data.
 """
 
 import math
@@ -22,19 +24,25 @@ MAX_MACS = 5e10  # Most multiply-accumulates of a round's tests: about two secon
 USUAL = 0.15  # Harm of a round that is not added up, as a share of what is allowed
 CREDIT = 0.4  # Most harm that being useful before makes up for, as such a share: a device may turn hostile
 FLOOR = 0.5  # Added to the loss that harm is a share of, as a share of ignorance's: a small one is chance
+COSINE = 0.3  # With this one to the others harm counts once: an honest device may have none of their classes
+LEAST = 0.7  # Least that harm counts, or a liar would hide it in a long step along the others
 EXTRAPOLATED = 2.0  # Times an update's effect where pictures are marked
 
 WORDS = (
-    "with it the loss on test data is higher by {:.0%}, marked pictures counted; "
+    "with it the loss on test data is higher by {:.0%}, marked pictures and its direction counted; "
     "with rounds before this adds up to {:.0%}"
 )
 
 
 class Closing(NamedTuple):
-    """The model of a round, and what it would be `without` one more party."""
+    """The model of a round, what it would be `without` one more party, and each party's cosine to the others.
+
+    A cosine that is not known is missing.
+    """
 
     model: Arrays
     without: Callable[[str], Arrays]
+    cosines: Mapping[str, float]
 
 
 Closed = Callable[[Set[str]], Closing]  # The round without these parties
@@ -75,7 +83,7 @@ class LeaveOneOut:
     """The comparison of a round's model with those without one of its updates.
 
     Harm is by which share the loss is higher with it than without: where devices share little, each of them
-    moves the loss far. `allowed` is what it may add up to.
+    moves the loss far. It counts by the update's direction. `allowed` is what it may add up to.
     """
 
     def __init__(self, sample: Sample, allowed: float) -> None:
@@ -102,7 +110,11 @@ class LeaveOneOut:
         while 2 * (len(refused) + 1) < len(parties):
             left = sorted(parties - refused.keys())
             loss = self._sample.loss(closing.model, None)
-            harms |= {party: self._harm(closing.model, loss, closing.without(party)) for party in left}
+            harms |= {
+                party: self._harm(closing.model, loss, closing.without(party))
+                * weigh_direction(closing.cosines.get(party, COSINE))
+                for party in left
+            }
             totals = {party: self._add_harm(before.get(party, 0.0), harms[party]) for party in left}
             worst = max(left, key=lambda party: (totals[party], harms[party]))
             if totals[worst] <= self._allowed or harms[worst] <= 0:
@@ -128,6 +140,11 @@ class LeaveOneOut:
             marked = self._sample.loss(_extrapolate_model(without, whole), loss).marked
             harm += (marked - rest.marked) / ignorant
         return min(1.0, max(-1.0, harm))
+
+
+def weigh_direction(cosine: float) -> float:
+    """How many times the harm of an update counts."""
+    return max(LEAST, (1 - cosine) / (1 - COSINE))
 
 
 def _extrapolate_model(without: Arrays, whole: Arrays) -> Arrays:

@@ -17,7 +17,7 @@ from edge_server.strategy.aggregation import blocks
 from edge_server.strategy.aggregation.accumulator import Floats
 from edge_server.strategy.aggregation.deltas import DeltaRows, sum_weights
 from edge_server.strategy.aggregation.means import Combiner, kinds_of, mean_over_holders, mean_over_overlap
-from edge_server.strategy.aggregation.updates import ROBUST, CombinerTraits, GlobalUpdate
+from edge_server.strategy.aggregation.updates import ROBUST, CombinerTraits, GlobalUpdate, is_statistic
 from schemas.tensors.arrays import Array, Arrays, kind_of
 
 # Products of all pairs of a round's updates, a few rows at a time.
@@ -61,6 +61,29 @@ def squared_distances(updates: Sequence[GlobalUpdate]) -> Floats:
         size += math.prod(reaches[0].shape)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(shared > 0, np.maximum(total, 0) * size / shared, np.inf)
+
+
+def cosines_to_others(updates: Sequence[GlobalUpdate], weights: Sequence[float]) -> Floats:
+    """The cosine of each update to the weighted mean of the others, [K]; 0 where one of the two is 0.
+
+    It is over the trained weights that an update and one of the others hold, without running statistics.
+    """
+    sums = np.zeros((3, len(updates)))
+    for name in updates[0].delta:
+        if is_statistic(name):
+            continue
+        reaches = [update.held.index_set(name) for update in updates]
+        for start, stop, rows in _cells(updates, name, GlobalUpdate.trained_rows):
+            masks = [reach.slice_rows(start, stop)[1].mask.ravel() for reach in reaches]
+            own = np.asarray(weights, np.float64)[:, None] * np.stack(masks)
+            total, moved = own.sum(axis=0), own * rows
+            both = (own > 0) & (own < total)
+            others = np.divide(moved.sum(axis=0) - moved, total - own, out=np.zeros_like(rows), where=both)
+            held = np.where(both, rows, 0.0)
+            sums += [(held * others).sum(axis=1), (held * held).sum(axis=1), (others * others).sum(axis=1)]
+    lengths, cosines = np.sqrt(sums[1] * sums[2]), np.zeros(len(updates))
+    np.divide(sums[0], lengths, out=cosines, where=lengths > 0)
+    return cosines
 
 
 def _cells(

@@ -5,6 +5,7 @@ import pytest
 
 from edge_server.strategy.aggregation.combiners import (
     COMBINERS,
+    cosines_to_others,
     krum,
     krum_scores,
     median,
@@ -12,11 +13,11 @@ from edge_server.strategy.aggregation.combiners import (
     trimmed_mean,
 )
 from edge_server.strategy.aggregation.means import mean_over_holders, mean_over_overlap
-from edge_server.strategy.aggregation.updates import to_global
+from edge_server.strategy.aggregation.updates import ClientUpdate, to_global
 from edge_server.strategy.components import make_component
 from schemas.errors import ConfigError
 from schemas.strategy import Component
-from schemas.submodel import SubModelSpec
+from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
 from tests.edge_server.strategy.network import MAP, arrays, update
 
 
@@ -100,6 +101,33 @@ def test_without_trim_it_is_the_mean_for_equal_weights():
     sent = [held(1, 2), held(5, 4), held(6, 5)]
     one, other = trimmed_mean(trim=0)(sent, equal_weights(3)), mean_over_holders(sent, equal_weights(3))
     assert all(np.allclose(one[name], other[name]) for name in one)
+
+
+# --- cosines ---
+def test_an_update_is_compared_with_the_mean_of_the_others():
+    opposed = cosines_to_others([held(2), held(4), held(-6), held(0)], equal_weights(4))
+    # Means of the others: -2/3, -4/3, 2 and 0.
+    assert opposed == pytest.approx([-1, -1, -1, 0])
+    # The mean of -1 and 3, of weights 1 and 3, is 2.
+    assert cosines_to_others([held(1), held(-1), held(3)], [1, 1, 3])[0] == pytest.approx(1)
+
+
+def test_what_one_update_alone_holds_has_no_part_in_a_cosine():
+    wide = constant(1)
+    wide["hidden.bias"][2:] = -7
+    sent = [held(1, 2), to_global(update("wide", wide), MAP)]
+    assert cosines_to_others(sent, equal_weights(2)) == pytest.approx([1, 1])
+
+
+def test_running_statistics_have_no_part_in_a_cosine():
+    layouts = {name: ParameterLayout(shape=(2,)) for name in ("w", "n.running_var")}
+    channel_map = ChannelMap(groups={}, parameters=layouts)
+
+    def sent(weight: float, variance: float):
+        model = {"w": np.full(2, weight, np.float32), "n.running_var": np.full(2, variance, np.float32)}
+        return to_global(ClientUpdate(f"c{weight}", SubModelSpec(), {"model": model}, 10), channel_map)
+
+    assert cosines_to_others([sent(1, 9), sent(2, -9)], equal_weights(2)) == pytest.approx([1, 1])
 
 
 # --- krum ---

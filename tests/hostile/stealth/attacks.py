@@ -142,6 +142,14 @@ def inner_product(view: View) -> Sent:
     return _with_model(view.own, {name: -values.mean(axis=0) for name, values in _stacked(view)})
 
 
+def along_the_others(view: View) -> Sent:
+    """Its update and twice the mean of the honest ones: against their direction harm counts more."""
+    own = view.own[MODEL]
+    return _with_model(
+        view.own, {name: own[name] + 2 * values.mean(axis=0) for name, values in _stacked(view)}
+    )
+
+
 def shifted_statistics(amount: float, name: str) -> Change:
     """`amount` is added to every running statistic whose name ends in `name`."""
 
@@ -192,6 +200,7 @@ def attacks(settings: FirewallSettings, rounds: int) -> dict[str, Attack]:
         "label flip": Attack(flipped),
         "label flip times 5": Attack(flipped, times(5)),
         "label flip just below the bound": Attack(flipped, most),
+        "label flip along the others": Attack(flipped, along_the_others),
         "sign flip": Attack(change=times(-1)),
         "sign flip just below the bound": Attack(change=just_below(settings, times(-1))),
         "a little is enough": Attack(change=little_is_enough),

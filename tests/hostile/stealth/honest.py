@@ -19,11 +19,14 @@ from tests.edge_server.simulation.small import Quiet, history
 
 PHOTOS = ("data.source=FashionMNIST", "samples-per-client=200")
 DIGITS = ("data.source=digits",)
+ROOM = ("data.source=csv:occupancy/datatraining.txt?label=Occupancy&ignore=date",)
 FLEETS = {
     "FashionMNIST, Dirichlet 0.1": ((*PHOTOS, 'data.partition="dirichlet(0.1)"'), (3, 5)),
     "FashionMNIST, two shards each": ((*PHOTOS, 'data.partition="shards(2)"'), (3, 5)),
     "digits, Dirichlet 0.1": ((*DIGITS, 'data.partition="dirichlet(0.1)"'), (5, 10)),
     "digits, one example each": ((*DIGITS, "samples-per-client=1"), (5, 10)),
+    "room, days": ((*ROOM, "data.partition=blocks"), (3, 5)),
+    "room, one class each": ((*ROOM, 'data.partition="shards(1)"'), (3, 5)),
 }
 SEEDS = (61, 62, 63)
 

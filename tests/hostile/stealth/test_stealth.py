@@ -13,6 +13,7 @@ from tests.hostile.stealth.attacks import (
     TARGET,
     Attack,
     View,
+    along_the_others,
     attacks,
     backdoored,
     blend,
@@ -74,6 +75,7 @@ def test_marks_are_a_bright_pixel_and_a_faint_pattern():
         (times(-1), [-3, -3]),
         # Means 2 and 2, of own truth and three others: (2, 1, 3, 2) and (2, 3, 1, 2).
         (inner_product, [-2, -2]),
+        (along_the_others, [7, 7]),
         # Standard deviations 0.7071; the quantile of 0.55 is 0.1257: 2 - 0.1257 * 0.7071.
         (little_is_enough, [1.9111, 1.9111]),
         (sleeper(1, times(-1)), [2, 2]),
@@ -124,7 +126,9 @@ def test_the_median_withstands_one_liar_of_five(name, silent, tmp_path: Path):
 
 
 @mark_slow
-@pytest.mark.parametrize(("name", "rounds"), [("backdoor", 7), ("label flip", 10), ("sign flip", 10)])
+@pytest.mark.parametrize(
+    ("name", "rounds"), [("backdoor", 7), ("label flip", 10), ("sign flip", 10), ("inner product", 10)]
+)
 def test_a_server_with_test_data_withstands_one_liar_at_an_honest_norm(name, rounds, tmp_path: Path):
     words = ('data.partition="dirichlet(0.3)"', "federation.seed=11")
     words += (f"rounds={rounds}", f"evaluate-every={rounds}")

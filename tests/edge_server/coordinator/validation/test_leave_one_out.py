@@ -15,17 +15,17 @@ SAMPLE = leave_one_out.Sample(
 
 
 class Round:
-    """Updates of one number; the model is their mean."""
+    """Updates of one number; the model is their mean. `cosines` are known of some."""
 
-    def __init__(self, **updates: float) -> None:
-        self.updates = updates
+    def __init__(self, cosines: Mapping[str, float] | None = None, **updates: float) -> None:
+        self.updates, self.cosines = updates, cosines or {}
 
     def model(self, out: Set[str]) -> Mapping[str, np.ndarray]:
         kept = [update for name, update in self.updates.items() if name not in out]
         return {"w": np.array([sum(kept) / len(kept)], np.float32)}
 
     def closed(self, out: Set[str]) -> leave_one_out.Closing:
-        return leave_one_out.Closing(self.model(out), lambda party: self.model(out | {party}))
+        return leave_one_out.Closing(self.model(out), lambda party: self.model(out | {party}), self.cosines)
 
     def compared(self, *earlier: Mapping[str, float]) -> leave_one_out.Harm:
         compare = leave_one_out.LeaveOneOut(SAMPLE, ALLOWED)
@@ -51,6 +51,13 @@ def test_harm_that_others_hardly_do_adds_up_until_the_device_is_left_out():
     assert "higher by 12%" in found.refused["liar"]
     # It is measured also where it does not count, and stays out.
     assert MILD.compared(*rounds, found.harm, found.harm).refused.keys() == {"liar"}
+
+
+@pytest.mark.parametrize(("cosine", "times"), [(-1.0, 2 / 0.7), (0.0, 1 / 0.7), (0.3, 1.0), (0.99, 0.7)])
+def test_harm_counts_more_against_the_direction_of_the_others(cosine, times):
+    plain = MILD.compared().harm
+    turned = Round({"liar": cosine}, **MILD.updates).compared().harm
+    assert turned == {**plain, "liar": pytest.approx(times * plain["liar"], abs=1e-3)}
 
 
 def test_great_harm_is_refused_at_once():
@@ -94,7 +101,7 @@ def test_a_model_that_is_not_finite_is_worse_than_any():
         return {"w": np.array([0.9 if "liar" in out else np.inf], np.float32)}
 
     def closed(out: Set[str]) -> leave_one_out.Closing:
-        return leave_one_out.Closing(model(out), lambda party: model(out | {party}))
+        return leave_one_out.Closing(model(out), lambda party: model(out | {party}), {})
 
     found = leave_one_out.LeaveOneOut(SAMPLE, ALLOWED).find({"a", "b", "liar"}, {}, closed)
     assert (found.harm, list(found.refused)) == ({"a": 0.0, "b": 0.0, "liar": 1.0}, ["liar"])

@@ -19,7 +19,7 @@ def test_a_round_without_one_update(recipe: str, tmp_path: Path) -> None:
     sent = bench.answers(2)
     updates = aggregator.client_updates(sent, {}, take_ratios=False)
     before = bench.coordinator.model.state.params
-    found = aggregator.harm_review.model_without(updates, aggregator.state_after(sent, updates, {}))
+    found = aggregator.harm_review.closing(updates, aggregator.state_after(sent, updates, {})).without
     for name in NAMES:
         others = [update for update in updates if update.client != name]
         true = aggregator.state_after(sent, others, {}).params
