@@ -64,12 +64,12 @@ def read_yolo(root: Path, split: str) -> Annotations:
     Names are in a YAML file or one of `NAME_FILES`; without any, classes are numbers.
     """
     pictures, official = _yolo_pictures(root, split)
-    names = _yolo_names(root)
+    named = next((path for path in (root / name for name in NAME_FILES) if path.is_file()), None)
+    names = _yolo_names(named) if named else ()
     found = list[Annotated]()
     for path in pictures:
         file = _labels_beside(path)
-        known = len(names) or None
-        found.append(Annotated(path, partial(_yolo_rows, file, known), file.exists()))
+        found.append(Annotated(path, partial(_yolo_rows, file, names, named), file.exists()))
     if not names:
         say_once(
             f"yolo:{root}: no file names the classes, so they are numbers: write their names into "
@@ -122,13 +122,10 @@ def _labels_beside(picture: Path) -> Path:
     return Path(*parts[:last], "labels", *parts[last + 1 :]).with_suffix(".txt")
 
 
-def _yolo_names(root: Path) -> Names:
-    for path in (root / name for name in NAME_FILES):
-        if path.is_file():
-            if path.suffix == ".yaml":
-                return _names_of_yaml(path)
-            return tuple(line.strip() for line in _text(path).splitlines() if line.strip())
-    return ()
+def _yolo_names(path: Path) -> Names:
+    if path.suffix == ".yaml":
+        return _names_of_yaml(path)
+    return tuple(line.strip() for line in _text(path).splitlines() if line.strip())
 
 
 _NAMES = re.compile(r"^names:[ \t]*[\[{]([^\]}]*)|^names:[^\n]*\n((?:[ \t]*(?:-|\d+:)[^\n]*\n?)+)", re.M)
@@ -153,14 +150,14 @@ def _numbered(root: Path) -> Names:
     greatest = -1
     for path in pictures_below(root):
         try:
-            rows, _ = _yolo_rows(_labels_beside(path), None, (1, 1))
+            rows, _ = _yolo_rows(_labels_beside(path), (), None, (1, 1))
         except ConfigError:
             continue
         greatest = max(greatest, int(rows[:, 0].max(initial=-1)))
     return tuple(map(str, range(greatest + 1)))
 
 
-def _yolo_rows(path: Path, classes: int | None, size: Size) -> tuple[Rows, Places]:
+def _yolo_rows(path: Path, names: Names, named: Path | None, size: Size) -> tuple[Rows, Places]:
     """Rows of a class with centre and sides, or with the corners of a polygon, in shares of the picture."""
     rows, places, (height, width) = list[list[float]](), list[str](), size
     for number, line in enumerate(_text(path).splitlines() if path.exists() else (), 1):
@@ -175,7 +172,7 @@ def _yolo_rows(path: Path, classes: int | None, size: Size) -> tuple[Rows, Place
             raise ConfigError(
                 f"{format_count(len(words), 'number')}: expected a class and 4 numbers of a box", place=place
             )
-        rows.append([_class_number(own, classes, place), *_corners(values, width, height)])
+        rows.append([_class_number(own, names, named, place), *_corners(values, width, height)])
         places.append(place)
     return _as_rows(rows), places
 
@@ -189,11 +186,16 @@ def _corners(values: Sequence[float], width: int, height: int) -> list[float]:
     return [share * side for share, side in zip(shares, (width, height) * 2, strict=True)]
 
 
-def _class_number(number: float, classes: int | None, place: str) -> float:
-    if number >= 0 and number == number // 1 and (classes is None or number < classes):
+def _class_number(number: float, names: Names, named: Path | None, place: str) -> float:
+    if number >= 0 and number == number // 1 and (not names or number < len(names)):
         return number
-    allowed = "a whole number" if classes is None else f"0 to {classes - 1}"
-    raise ConfigError(f"the class {number:g} must be {allowed}", place=place)
+    if not names:
+        raise ConfigError(f"the class {number:g} must be a whole number", place=place)
+    raise ConfigError(
+        f"the class {number:g} must be 0 to {len(names) - 1}",
+        place=place,
+        remedy=f"{named} names the classes",
+    )
 
 
 def read_voc(root: Path, split: str) -> Annotations:
