@@ -20,6 +20,8 @@ from edge_client.data.tasks import detection
 from edge_client.data.tasks.labels import in_task
 from edge_client.inference.export.onnx import export_onnx
 from edge_client.inference.onnx_model import load_model
+from edge_client.inference.providers.session import open_on
+from edge_client.inference.providers.table import CPU, Provider
 from edge_client.inference.runtimes import RUNTIMES, convert_model
 from edge_client.inference.service.metrics import RequestMetrics
 from edge_client.inference.service.model_source import FileSource
@@ -37,8 +39,7 @@ NAMES = ("cell", "leaf", "stone")
 PICTURES = np.random.default_rng(0).integers(0, 255, (4, *SHAPE)).astype(np.uint8)
 
 
-@pytest.fixture(scope="module")
-def detector() -> nn.Module:
+def make_detector() -> nn.Module:
     """A detector that says many boxes, some of which overlap."""
     torch.manual_seed(0)
     made = Detector(nn.Sequential(nn.Conv2d(1, 8, 8, stride=8), nn.ReLU()), SHAPE, CLASSES).eval()
@@ -49,20 +50,31 @@ def detector() -> nn.Module:
     return made
 
 
-@pytest.fixture(scope="module")
-def path(detector: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    written = tmp_path_factory.mktemp("model") / "model.onnx"
+def write_detector(module: nn.Module, folder: Path) -> Path:
+    written = folder / "model.onnx"
     about = Preprocessing(scale=255.0, class_names=NAMES, resizing=Resizing(letterbox=True))
     noted = {"preprocessing": about, "provenance": {}, "task": "detection"}
-    export_onnx(detector, written, input_shape=SHAPE, sample=PICTURES, **noted)
+    export_onnx(module, written, input_shape=SHAPE, sample=PICTURES, **noted)
     return written
 
 
-def said(path: Path, pictures: np.ndarray = PICTURES, **thresholds: np.ndarray) -> list[np.ndarray]:
+@pytest.fixture(scope="module")
+def detector() -> nn.Module:
+    return make_detector()
+
+
+@pytest.fixture(scope="module")
+def path(detector: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_detector(detector, tmp_path_factory.mktemp("model"))
+
+
+def said(
+    path: Path, pictures: np.ndarray = PICTURES, row: Provider = CPU, **thresholds: np.ndarray
+) -> list[np.ndarray]:
     """The boxes of each picture [K, 6] by the file alone: class, corners, score."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = open_on(row, str(path), options, threads=1)
     names = ["boxes", "scores", "classes", "pictures"]
     given = {"input": pictures.astype(np.float32), **thresholds}
     boxes, scores, classes, places = session.run(names, given)

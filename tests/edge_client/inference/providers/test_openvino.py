@@ -15,6 +15,7 @@ from edge_client.inference.providers.record import choice_in_use
 from edge_client.inference.providers.table import ANY_PROVIDER, PROVIDERS, ProviderSettings
 from edge_client.inference.providers.trial import Use
 from edge_client.inference.providers.trial_process import try_provider
+from tests.edge_client.inference import test_box_outputs as boxes
 from tests.edge_client.inference.providers.test_trial import digest_of, examples_of, job_of, settle
 
 ROW = PROVIDERS["openvino"]
@@ -53,6 +54,13 @@ def test_a_model_on_it_answers_batches_of_any_size(model: Path) -> None:
     for count in (1, 3, 40):
         answers = loaded.predict(images[:count], batch_size=16)
         np.testing.assert_allclose(answers, cpu.predict(images[:count]), atol=1e-5)
+
+
+def test_a_detectors_file_gives_the_boxes_of_the_cpu(tmp_path: Path) -> None:
+    path = boxes.write_detector(boxes.make_detector(), tmp_path)
+    for found, wanted in zip(boxes.said(path, row=ROW), boxes.said(path), strict=True):
+        assert len(wanted) > 20
+        boxes.assert_same_boxes(found, wanted)
 
 
 @pytest.mark.skipif(
