@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.inference.providers.table import CPU
+from edge_client.models.graphs.boxes import without_boxes
 from schemas.errors import ConfigError, nearest
 
 Numbers = NDArray[np.float32]
-Run = Callable[[Numbers], Numbers]
-"""Outputs [N, L] of inputs [N, ...]."""
+Run = Callable[[Numbers], Sequence[NDArray[Any]]]
+"""What the file gives for inputs [N, ...]: first `logits` [N, L], of a detector then its boxes."""
 Shape = tuple[int, ...]
 
 INPUT, OUTPUT = "input", "logits"  # the names in an exported file
@@ -93,12 +94,7 @@ def convert_model(runtime: Runtime, model: Path, shape: Shape, target: Path) -> 
     """Write the file of an ONNX file that `runtime` takes; raises `ConfigError`."""
     runtime.check_installed()
     check_form(runtime, model)
-    data = model.read_bytes()
-    if not runtime.reads_boxes:
-        # Imported here: runtimes are measured without onnxruntime, too.
-        from edge_client.models.graphs.boxes import without_boxes
-
-        data = without_boxes(data)
+    data = model.read_bytes() if runtime.reads_boxes else without_boxes(model.read_bytes())
     # A converter may leave files beside the one that it reads.
     with refused_in_one_line(runtime, model), tempfile.TemporaryDirectory(prefix="edge-runtime-") as folder:
         source = Path(folder) / model.name
@@ -122,7 +118,7 @@ class RuntimeSession:
     def run(self, names: Any, inputs: Mapping[str, Numbers]) -> list[Numbers]:
         (given,) = inputs.values()
         with refused_in_one_line(self._runtime, self._model):
-            answer = self._run(given)
+            answer, *_ = self._run(given)
         self.apart = max(self.apart, difference(answer, self._beside.run(names, inputs)[0]))
         return [answer]
 
@@ -174,7 +170,7 @@ def _load_onnxruntime(path: Path) -> Run:
 
     session = onnxruntime.InferenceSession(str(path), providers=[CPU.runtime_name])
     name = session.get_inputs()[0].name
-    return lambda inputs: session.run(None, {name: inputs})[0]
+    return lambda inputs: session.run(None, {name: inputs})
 
 
 def _load_openvino(path: Path) -> Run:
@@ -182,7 +178,7 @@ def _load_openvino(path: Path) -> Run:
 
     settings = {"INFERENCE_PRECISION_HINT": "f32"}  # unasked it may be bfloat16, 1e-3 off
     compiled = openvino.Core().compile_model(str(path), "CPU", settings)
-    return lambda inputs: np.array(compiled([inputs])[0])
+    return lambda inputs: [np.array(output) for output in compiled([inputs]).values()]
 
 
 def _load_opencv(path: Path) -> Run:
@@ -190,9 +186,9 @@ def _load_opencv(path: Path) -> Run:
 
     network = cv2.dnn.readNetFromONNX(str(path))
 
-    def run(inputs: Numbers) -> Numbers:
+    def run(inputs: Numbers) -> list[Numbers]:
         network.setInput(np.ascontiguousarray(inputs))
-        return np.array(network.forward())
+        return [np.array(network.forward())]
 
     return run
 
@@ -213,10 +209,10 @@ def _load_mnn(path: Path) -> Run:
     manager = network.create_runtime_manager((config,))
     module = network.load_module_from_file(str(path), [INPUT], [OUTPUT], runtime_manager=manager)
 
-    def run(inputs: Numbers) -> Numbers:
+    def run(inputs: Numbers) -> list[Numbers]:
         given = expr.const(inputs, list(inputs.shape), expr.data_format.NCHW, expr.dtype.float)
         answer = module.forward([given])[0]
-        return np.array(expr.convert(answer, expr.data_format.NCHW).read()).reshape(answer.shape)
+        return [np.array(expr.convert(answer, expr.data_format.NCHW).read()).reshape(answer.shape)]
 
     return run
 
@@ -244,13 +240,13 @@ def _load_ncnn(path: Path) -> Run:
     network.load_model(str(path.with_suffix(".bin")))
     first, last = network.input_names()[0], network.output_names()[0]
 
-    def run(inputs: Numbers) -> Numbers:
+    def run(inputs: Numbers) -> list[Numbers]:
         answers = []
         for example in inputs:  # a network there takes one example
             extractor = network.create_extractor()
             extractor.input(first, ncnn.Mat(np.ascontiguousarray(example)).clone())
             answers.append(np.array(extractor.extract(last)[1]).reshape(-1))
-        return np.stack(answers)
+        return [np.stack(answers)]
 
     return run
 
@@ -265,9 +261,9 @@ def _load_tvm(path: Path) -> Run:
     built = relax.build(from_onnx(onnx.load(str(path)), keep_params_in_input=False), target="llvm")
     machine, device = relax.VirtualMachine(built, tvm.cpu()), tvm.cpu()
 
-    def run(inputs: Numbers) -> Numbers:
+    def run(inputs: Numbers) -> list[Numbers]:
         answer: Any = machine["main"](tvm.runtime.tensor(inputs, device))
-        return np.array((answer if hasattr(answer, "numpy") else answer[0]).numpy())
+        return [np.array((answer if hasattr(answer, "numpy") else answer[0]).numpy())]
 
     return run
 
@@ -286,13 +282,13 @@ def _load_litert(path: Path) -> Run:
 
     interpreter = Interpreter(model_path=str(path), num_threads=1)
 
-    def run(inputs: Numbers) -> Numbers:
+    def run(inputs: Numbers) -> list[Numbers]:
         place = interpreter.get_input_details()[0]["index"]
         interpreter.resize_tensor_input(place, inputs.shape)
         interpreter.allocate_tensors()
         interpreter.set_tensor(place, inputs)
         interpreter.invoke()
-        return np.array(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]))
+        return [np.array(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]))]
 
     return run
 

@@ -1,8 +1,10 @@
-"""Measure every runtime and write the table: `python -m tests.runtimes [ENVIRONMENT ...]`.
+"""Measure runtimes and write the table: `python -m tests.runtimes [ENVIRONMENT ...] [--networks NAME ...]`.
 
-Environments are made below `.venv/runtimes`. With names, those alone are measured anew.
+Environments are made below `.venv/runtimes`. Those named, by default all, are measured anew; with networks,
+their other rows stay.
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -12,10 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.inference.onnx_model import load_model
+from edge_client.inference.runtimes import RUNTIMES
 from tests.runtimes.environments import BROWSER, ENVIRONMENTS, TITLES, python_of
-from tests.runtimes.files import write_files
+from tests.runtimes.files import NETWORKS, write_files
 from tests.runtimes.javascript import measure_browser, measure_node
+from tests.runtimes.measure import BATCHES
 from tests.runtimes.page import Results, page_of
 
 ROOT = Path(__file__).parents[2]
@@ -41,12 +44,16 @@ def write_results(results: Results) -> None:
     TABLE.write_text(page_of(results))
 
 
-def write_inputs(folder: Path) -> None:
+def write_inputs(folder: Path, networks: Sequence[str]) -> None:
     """Write the exported files, and beside each what it takes, and what onnxruntime answers."""
-    for file in write_files(folder, DATA):
-        model = load_model(file.path, threads=1)
-        inputs = model.feed(file.images)
-        np.savez(file.path.with_suffix(".npz"), inputs=inputs, expected=model.run(inputs))
+    for file in write_files(folder, DATA, networks=networks):
+        run, inputs = RUNTIMES["onnxruntime"].load(file.path), file.images.astype(np.float32)
+        outputs = {
+            f"{batch} {place}": output
+            for batch in BATCHES
+            for place, output in enumerate(run(inputs[:batch]))
+        }
+        np.savez(file.path.with_suffix(".npz"), inputs=inputs, **outputs)
         file.path.with_suffix(".f32").write_bytes(inputs.tobytes())
         file.path.with_suffix(".shape.json").write_text(json.dumps(inputs.shape))
 
@@ -66,14 +73,19 @@ def measure(name: str, folder: Path) -> Mapping[str, Mapping[str, object]]:
     return (measure_browser if name == BROWSER else measure_node)(name, folder, FOLDER)
 
 
-def main(names: Sequence[str]) -> int:
-    """Measure, and write after each environment; 1 if an answer is missing or too far off."""
+def main(words: Sequence[str]) -> int:
+    """Measure, and write after each environment; 1 if a runtime refuses a file."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("environments", nargs="*", choices=TITLES)
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=())
+    args = parser.parse_args(words)
     results: dict[str, Mapping[str, Mapping[str, object]]] = {**read_results()}
     with tempfile.TemporaryDirectory(prefix="edge-runtimes-") as place:
         folder = Path(place)
-        write_inputs(folder)
-        for name in names or TITLES:
-            results[name] = measure(name, folder)
+        write_inputs(folder, args.networks)
+        for name in args.environments or TITLES:
+            kept = results.get(name, {}) if args.networks else {}
+            results[name] = {**kept, **measure(name, folder)}
             write_results(results)
             print(name, len(results[name]), flush=True)
     return 1 if any("problem" in row for rows in results.values() for row in rows.values()) else 0

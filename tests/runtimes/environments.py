@@ -15,7 +15,7 @@ class Environment:
     packages: tuple[str, ...]
 
 
-COMMON = ("numpy<3", "pydantic>=2.12")  # what the project's own part needs
+COMMON = ("numpy<3", "pydantic>=2.12", "onnxruntime")  # what the project's own part needs
 ENVIRONMENTS = {
     "onnxruntime-1.15": Environment("onnxruntime 1.15.0", "onnxruntime", ("onnxruntime==1.15.0", "numpy<2")),
     "openvino": Environment("OpenVINO 2026.4.1", "openvino", ("openvino==2026.4.1",)),

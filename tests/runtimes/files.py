@@ -1,6 +1,6 @@
 """The exported files of every shipped network and tier, and inputs for them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,20 +9,31 @@ import torch
 from torch import nn
 
 from edge_client.data.dataset import LabelledData, make_labelled_data
+from edge_client.data.shapes import fit_data
 from edge_client.data.sources import load_source
+from edge_client.data.tasks.labels import in_task
+from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.inference.export.onnx import export_onnx, find_graph
 from edge_client.models.build import build_model
 from edge_client.models.registry import MODELS, entry
 from edge_client.pruning.channel_graph.trace import trace
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
 from edge_client.pruning.surgery import compact
-from schemas.values import ModelSpec, Preprocessing
+from edge_client.training.evaluation import loss_of
+from schemas.values import ModelSpec, Preprocessing, Resizing
+from tests.edge_client.data.tasks.examples import examples
+from tests.runtimes.measure import BATCHES
 
 RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)  # of the tiers 1 to 5, as a federation has them by default
-BATCHES = (1, 32)
 STEPS, BATCH, RATE = 40, 32, 0.02  # of a short training
+PHOTOS = 8  # in a step of a detector
+FRAME = (3, 64, 96)  # of photos with boxes
 
-DIGITS, COLOURS, RECORDINGS, ROOM = "MNIST", "cifar10-subset", "fsdd", "occupancy"
+DETECTOR = "detector:mobilenet-v2"
+NETWORKS = (*MODELS, DETECTOR)
+TASKS = {"autoencoder": "anomaly", DETECTOR: "detection"}
+"""The tasks of networks; all others classify."""
+DIGITS, COLOURS, RECORDINGS, ROOM, CELLS = "MNIST", "cifar10-subset", "fsdd", "occupancy", "bccd"
 DATA = {
     "two-nn": DIGITS,
     "mlp": DIGITS,
@@ -30,6 +41,7 @@ DATA = {
     "cnn-1d": ROOM,
     "tcn": ROOM,
     "autoencoder": ROOM,
+    DETECTOR: CELLS,
 }
 """The data of networks; of all others it is `COLOURS`."""
 STATISTICS = {DIGITS: ((0.1307,), (0.3081,)), COLOURS: ((0.491, 0.482, 0.447), (0.247, 0.243, 0.262))}
@@ -46,14 +58,16 @@ class File:
     images: np.ndarray
 
 
-def write_files(folder: Path, data_root: Path, *, networks: tuple[str, ...] = ()) -> Iterator[File]:
+def write_files(folder: Path, data_root: Path, *, networks: Sequence[str] = ()) -> Iterator[File]:
     """Write the files of the networks (empty: all), `NETWORK-TIER.onnx`, and give each when it is there."""
-    for name in networks or tuple(MODELS):
-        data = read_data(name, data_root)
-        outputs = int(np.prod(data.input_shape)) if name == "autoencoder" else data.num_classes
+    for name in networks or NETWORKS:
+        data = in_task(read_data(name, data_root), TASKS.get(name, CLASSIFICATION.name), ())
+        outputs = data.learning_task.outputs(data.num_classes, data.input_shape)
         spec = ModelSpec(name=name, input_shape=data.input_shape, num_classes=outputs)
         module = build_model(spec)
-        train(module, data, repeats=name == "autoencoder")
+        train(module, data)
+        if data.has_boxes:
+            say_many(module)
         channel_map = trace(module, spec.input_shape).channel_map
         graph = find_graph(module, spec.input_shape)
         images = data.images[np.linspace(0, len(data) - 1, max(BATCHES)).astype(int)]
@@ -68,6 +82,7 @@ def write_files(folder: Path, data_root: Path, *, networks: tuple[str, ...] = ()
                 provenance={"tier": str(tier)},
                 sample=images[:8],
                 graphs=[graph],
+                task=data.task,
             )
             yield File(name, tier, path, images)
 
@@ -77,6 +92,10 @@ def read_data(network: str, root: Path) -> LabelledData:
     kind = DATA.get(network, COLOURS)
     if not (root / kind).is_dir():
         return _drawn(network)
+    if kind == CELLS:
+        photos = load_source(f"voc:{root / CELLS}?side={max(FRAME)}", split="test")
+        about = photos.preprocessing.model_copy(update={"resizing": Resizing(letterbox=True)})
+        return fit_data(replace(photos, preprocessing=about), FRAME)
     if kind == ROOM:
         return _read_room(root / ROOM / "datatest.txt", rows=network == "autoencoder")
     if kind == COLOURS:
@@ -91,24 +110,29 @@ def read_data(network: str, root: Path) -> LabelledData:
     return _with(data, data.preprocessing.model_copy(update={"mean": mean, "std": std}))
 
 
-def train(module: nn.Module, data: LabelledData, *, repeats: bool = False) -> None:
-    """A few steps of gradient descent, by a fixed seed; with `repeats` the targets are the inputs."""
-    generator = np.random.default_rng(0)
+def train(module: nn.Module, data: LabelledData) -> None:
+    """A few steps of gradient descent, by a fixed seed."""
+    generator, batch = np.random.default_rng(0), PHOTOS if data.has_boxes else BATCH
     optimizer = torch.optim.SGD(module.parameters(), lr=RATE, momentum=0.9)
     module.train()
     for _ in range(STEPS):
-        part = data.subset(generator.choice(len(data), min(BATCH, len(data)), replace=False))
-        inputs = torch.from_numpy(part.inputs())
-        outputs = module(inputs)
-        if repeats:
-            loss = (outputs - inputs.flatten(1)).square().mean()
-        else:
-            loss = nn.functional.cross_entropy(outputs, torch.from_numpy(part.labels))
+        part = data.subset(generator.choice(len(data), min(batch, len(data)), replace=False))
+        inputs = part.inputs()
+        outputs, targets = module(torch.from_numpy(inputs)), torch.from_numpy(part.targets(inputs))
+        loss = loss_of(data.task)(outputs, targets)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         optimizer.step()
     module.eval()
+
+
+def say_many(detector: nn.Module) -> None:
+    """Let it say boxes of all sizes and scores, which it has not learned after a few steps."""
+    generator, head = torch.Generator().manual_seed(0), detector.get_submodule("head")
+    for name in ("classes", "distances", "centreness"):
+        nn.init.normal_(head.get_parameter(f"{name}.weight"), generator=generator)
+    nn.init.constant_(head.get_parameter("classes.bias"), -2.0)
 
 
 def _read_room(path: Path, *, rows: bool) -> LabelledData:
@@ -126,6 +150,8 @@ def _read_room(path: Path, *, rows: bool) -> LabelledData:
 
 
 def _drawn(network: str) -> LabelledData:
+    if network == DETECTOR:
+        return examples(TASKS[network], 256)
     about, generator = entry(network), np.random.default_rng(0)
     images = generator.standard_normal((256, *about.example_shape), dtype=np.float32)
     return make_labelled_data(images, generator.integers(0, 10, 256))

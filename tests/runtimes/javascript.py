@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from edge_client.inference.runtimes import difference
 from tests.browser.screen import opened_browser
 from tests.runtimes.environments import NODE_MODULES, node_folder
-from tests.runtimes.files import BATCHES
+from tests.runtimes.measure import BATCHES, Outputs, compare, expected
 
 HERE = Path(__file__).parent
 ANSWERS = HERE / "answers.mjs"
@@ -25,11 +25,13 @@ ASK = """async ([stem, shape]) => {
   runtime.env.wasm.numThreads = 1;
   const read = async (path) => (await fetch(path)).arrayBuffer();
   const inputs = new Float32Array(await read(`/${stem}.f32`));
-  return [...await answersOf(runtime, new Uint8Array(await read(`/${stem}.onnx`)), inputs, shape)];
+  return await answersOf(runtime, new Uint8Array(await read(`/${stem}.onnx`)), inputs, shape);
 }"""
 
 Rows = dict[str, dict[str, object]]
 """By file: the differences at each batch, or the problem."""
+Answers = list[list[dict[str, Any]]]
+"""Of each batch the outputs, as `dims` and `data`."""
 
 
 def measure_node(name: str, folder: Path, environments: Path) -> Rows:
@@ -37,10 +39,7 @@ def measure_node(name: str, folder: Path, environments: Path) -> Rows:
     command = ["node", str(HERE / "run.mjs"), name, str(folder)]
     subprocess.run(command, cwd=node_folder(environments), check=False, stdout=subprocess.DEVNULL)
 
-    def read(stem: str) -> np.ndarray:
-        return np.fromfile(folder / f"{stem}.{name}.f32", np.float32)
-
-    return _compare(folder, read)
+    return _compare(folder, lambda stem: json.loads((folder / f"{stem}.{name}.json").read_text()))
 
 
 def measure_browser(name: str, folder: Path, environments: Path) -> Rows:
@@ -51,26 +50,27 @@ def measure_browser(name: str, folder: Path, environments: Path) -> Rows:
         page = new_page()
         page.goto(url)
 
-        def ask(stem: str) -> np.ndarray:
+        def ask(stem: str) -> Answers:
             shape = json.loads((folder / f"{stem}.shape.json").read_text())
-            return np.array(page.evaluate(ASK, [stem, shape]), np.float32)
+            answers: Answers = page.evaluate(ASK, [stem, shape])
+            return answers
 
         return _compare(folder, ask)
 
 
-def _compare(folder: Path, answers: Callable[[str], np.ndarray]) -> Rows:
-    """The differences of `answers(stem)` [sum of batches * L] from those of onnxruntime."""
-    rows: Rows = {}
-    for path in sorted(folder.glob("*.onnx")):
-        expected = np.load(path.with_suffix(".npz"))["expected"]
-        try:
-            computed = answers(path.stem).reshape(sum(BATCHES), -1)
-        except Exception as error:  # the browser's are its own
-            rows[path.stem] = {"problem": " ".join(str(error).split())[:200]}
-            continue
-        pairs = ((computed[:1], expected[:1]), (computed[1:], expected))
-        rows[path.stem] = {"differences": [difference(*pair) for pair in pairs]}
-    return rows
+def _compare(folder: Path, answers: Callable[[str], Answers]) -> Rows:
+    """The differences of `answers(stem)` from those of onnxruntime."""
+
+    def read(stem: str) -> list[Outputs]:
+        return [
+            [np.array(each["data"], np.float32).reshape(each["dims"]) for each in outputs]
+            for outputs in answers(stem)
+        ]
+
+    return {
+        path.stem: compare(partial(read, path.stem), [expected(path, batch) for batch in BATCHES])
+        for path in sorted(folder.glob("*.onnx"))
+    }
 
 
 class _Quiet(SimpleHTTPRequestHandler):

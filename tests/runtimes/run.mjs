@@ -1,6 +1,6 @@
 // One package's answers for a folder of files: `node run.mjs PACKAGE FOLDER`.
 // Beside each NAME.onnx is NAME.f32 with 32 examples and NAME.shape.json with their shape; the answers are
-// written to NAME.PACKAGE.f32.
+// written to NAME.PACKAGE.json.
 import { createRequire } from "node:module";
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -13,7 +13,7 @@ for (const file of readdirSync(folder).filter((each) => each.endsWith(".onnx")).
   const stem = join(folder, file.slice(0, -5));
   const shape = JSON.parse(readFileSync(`${stem}.shape.json`, "utf8"));
   const answers = await answersOf(runtime, readFileSync(`${stem}.onnx`), floats(readFileSync(`${stem}.f32`)), shape);
-  writeFileSync(`${stem}.${name}.f32`, Buffer.from(answers.buffer));
+  writeFileSync(`${stem}.${name}.json`, JSON.stringify(answers));
   console.log(file);
 }
 process.exit(0);

@@ -69,7 +69,7 @@ def other(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def load(path: Path) -> runtimes.Run:
         run = runtimes.RUNTIMES["onnxruntime"].load(path)
-        return lambda inputs: run(inputs) + np.float32(2e-5)
+        return lambda inputs: [outputs + np.float32(2e-5) for outputs in run(inputs)]
 
     monkeypatch.setitem(RUNTIMES, "opencv", replace(RUNTIMES["opencv"], module="numpy", load=load))
 
@@ -97,7 +97,7 @@ def test_export_writes_nothing_where_the_answers_differ(
     wrong = replace(
         RUNTIMES["opencv"],
         module="numpy",
-        load=lambda path: lambda inputs: np.ones((len(inputs), 3), np.float32),
+        load=lambda path: lambda inputs: [np.ones((len(inputs), 3), np.float32)],
     )
     monkeypatch.setitem(RUNTIMES, "opencv", wrong)
     words = ["models", "export", str(model), "--for", "opencv", "--out", str(tmp_path / "out")]
@@ -107,7 +107,7 @@ def test_export_writes_nothing_where_the_answers_differ(
 
 
 def test_what_a_runtime_raises_is_one_line(model: Path) -> None:
-    def fail(inputs: np.ndarray) -> np.ndarray:
+    def fail(inputs: np.ndarray) -> list[np.ndarray]:
         raise RuntimeError("no kernel\nfor this")
 
     session = RuntimeSession(RUNTIMES["mnn"], fail, None, model)
