@@ -22,9 +22,10 @@ from schemas.errors import ConfigError
 
 WIDTH = 96  # channels of neck and head, as NanoDet's
 BLOCKS = 2
+KERNEL = 5  # cells from which a block of the head sees, as RTMDet's
 PRIOR = 0.01  # probability of a class in a cell at the start (Lin et al. 2017, Focal Loss, section 3.3)
 SIGNS = (-1.0, -1.0, 1.0, 1.0)  # of the distances to a box's left, top, right and bottom
-FINER = (1, 2, 4)  # strides of features that are made coarser where a trunk ends there
+FINER = (1, 2)  # strides of features that are made coarser where a trunk ends there
 EXAMPLES = 2  # of a trace
 
 
@@ -66,15 +67,16 @@ class Neck(nn.Module):
     """Features become `WIDTH` channels at each of `STRIDES`, with the sum of all coarser ones.
 
     `channels` are those of the features by stride, fine to coarse. A stride without features has a
-    convolution of the finer one.
+    convolution of the finer one, or the coarser one alone where there is none.
     """
 
     def __init__(self, channels: Mapping[int, int]) -> None:
         super().__init__()
         self.strides = tuple(channels)
+        self.levels = [stride for stride in STRIDES if stride >= self.strides[0]]
         self.layers = nn.ModuleList()
         finer, width = next(iter(channels.items()))
-        for stride in STRIDES:
+        for stride in self.levels:
             if stride in channels:
                 finer, width = stride, channels[stride]
             self.layers.append(_layer(width, stride // finer))
@@ -82,11 +84,14 @@ class Neck(nn.Module):
 
     def forward(self, features: Sequence[Tensor]) -> list[Tensor]:
         given, maps = {s: features[place] for place, s in enumerate(self.strides)}, [features[0]]
-        for stride, layer in zip(STRIDES, self.layers, strict=True):
+        for stride, layer in zip(self.levels, self.layers, strict=True):
             maps.append(layer(given.get(stride, maps[-1])))
-        for place in reversed(range(1, len(STRIDES))):
-            maps[place] = maps[place] + functional.interpolate(maps[place + 1], scale_factor=2.0)
-        return maps[1:]
+        sums = [maps[-1]]
+        for own in reversed(maps[1:-1]):
+            sums.append(own + functional.interpolate(sums[-1], scale_factor=2.0))
+        while len(sums) < len(STRIDES):
+            sums.append(functional.interpolate(sums[-1], scale_factor=2.0))
+        return sums[::-1]
 
 
 class Block(nn.Module):
@@ -94,7 +99,7 @@ class Block(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.depth = nn.Conv2d(WIDTH, WIDTH, 3, padding=1, groups=WIDTH, bias=False)
+        self.depth = nn.Conv2d(WIDTH, WIDTH, KERNEL, padding=KERNEL // 2, groups=WIDTH, bias=False)
         self.point = nn.Conv2d(WIDTH, WIDTH, 1, bias=False)
         self.norms = nn.ModuleList(nn.BatchNorm2d(WIDTH) for _ in STRIDES)
 
@@ -128,7 +133,7 @@ def _layer(channels: int, factor: int) -> nn.Module:
 
 
 def _find_features(trunk: nn.Module, input_shape: tuple[int, ...]) -> tuple[fx.Graph, dict[int, fx.Node]]:
-    """The trunk's graph, and the last value at each of `STRIDES`, or a finer one in place of the first.
+    """The trunk's graph, and the last value at each of `STRIDES`, or a finer one if it has none there.
 
     Raises `ConfigError` for a trunk without any.
     """
@@ -144,9 +149,9 @@ def _find_features(trunk: nn.Module, input_shape: tuple[int, ...]) -> tuple[fx.G
         if node.op != "placeholder" and examples == EXAMPLES and len(rest) == 3:
             found[strides.get((rest[1], rest[2]), 0)] = node
     chosen = {stride: found[stride] for stride in STRIDES if stride in found}
-    if STRIDES[0] not in chosen and (finer := [stride for stride in FINER if stride in found]):
-        chosen = {finer[-1]: found[finer[-1]], **chosen}
-    if not chosen or next(iter(chosen)) > STRIDES[0]:
+    if not chosen and (finer := [stride for stride in FINER if stride in found]):
+        chosen = {finer[-1]: found[finer[-1]]}
+    if not chosen:
         raise ConfigError(f"{type(trunk).__name__} has no features of pictures {input_shape} to detect on")
     return graph, chosen
 

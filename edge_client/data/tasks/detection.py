@@ -14,7 +14,7 @@ import numpy as np
 from edge_client.data.tasks.learning_task import Answers, Array
 from edge_client.data.tasks.metrics import mean_defined
 
-STRIDES = (8, 16, 32)  # pixels between the cells of a level
+STRIDES = (4, 8, 16)  # pixels between the cells of a level
 AT_ONCE = 128  # boxes that are compared with one another at once
 BOX, TARGET = 5, 6  # numbers of a box, and of a cell's target
 NO_BOX = -1  # the class of a row that is none

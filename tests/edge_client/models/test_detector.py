@@ -15,13 +15,13 @@ from edge_client.pruning.surgery import compact, parameter_count
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec
 
-SHAPE, CLASSES, CELLS = (3, 64, 96), 3, 8 * 12 + 4 * 6 + 2 * 3
+SHAPE, CLASSES, CELLS = (3, 64, 96), 3, 16 * 24 + 8 * 12 + 4 * 6
 LEVELS = (0.7, 0.5, 0.3, 0.1, 0.0)
 # With a channels of both convolutions of the trunk, w of the neck and of each block of the head: the trunk
-# has 75a + a + 25aa + a numbers, the neck 9aw + 2w + 2 (9ww + 2w), the blocks 2 (9w + ww + 6w), and 8 (w + 1)
+# has 75a + a + 25aa + a numbers, the neck aw + 2w + 2 (9ww + 2w), the blocks 2 (25w + ww + 6w), and 8 (w + 1)
 # are of 3 classes, 4 distances and centre-ness. Ratios leave 19, 32, 44, 57 and 64 for a, and 28, 48, 67, 86
 # and 96 for w.
-SIZES = (32_196, 90_088, 171_056, 281_444, 351_176)
+SIZES = (28_836, 79_336, 149_616, 244_980, 305_096)
 """Parameters of `detector:cnn` by tier."""
 
 
@@ -60,14 +60,14 @@ def test_a_sub_model_computes_what_the_whole_does_without_the_channels(trunk):
     [
         ("cnn-batch", (4,)),
         ("vit-tiny", (8,)),
-        ("torchvision:shufflenet_v2_x0_5", (8, 16, 32)),
-        ("timm:lcnet_035", (8, 16, 32)),
+        ("torchvision:shufflenet_v2_x0_5", (4, 8, 16)),
+        ("timm:lcnet_035", (4, 8, 16)),
     ],
 )
 def test_a_detector_takes_features_of_any_trunk_and_leaves_its_classes_out(trunk, strides):
     module = build_model(spec(trunk, (3, 64, 64))).eval()
     assert module.neck.strides == strides
-    assert module(torch.zeros(2, 3, 64, 64)).shape == (2, (CLASSES + 5) * 84)
+    assert module(torch.zeros(2, 3, 64, 64)).shape == (2, (CLASSES + 5) * 336)
     # Its last layer gave scores of three classes.
     whole = build_model(ModelSpec(name=trunk, input_shape=(3, 64, 64), num_classes=CLASSES))
     last = [name for name, tensor in whole.named_parameters() if len(tensor) == CLASSES]
@@ -108,8 +108,8 @@ def test_the_cells_of_an_input_do_not_travel():
 @pytest.mark.parametrize(
     ("name", "shape", "complaint"),
     [
-        ("cnn", (3, 64, 72), "sides are multiples of 32"),
-        ("cnn", (3, 32, 32), "sides of 64 or more"),
+        ("cnn", (3, 64, 72), "sides are multiples of 16"),
+        ("cnn", (3, 16, 16), "sides of 32 or more"),
         ("cnn-1d", (3, 64), "expected images"),
         ("mlp", SHAPE, "MLP has no features of pictures"),
         ("resnet21", SHAPE, "did you mean 'resnet20'"),

@@ -13,14 +13,14 @@ from edge_client.training.loop import train
 from schemas.strategy import TrainingPlan
 from tests.edge_client.data.tasks.examples import examples
 
-PLAN = TrainingPlan(optimizer="adam", learning_rate=0.01, batch_size=8, local_epochs=6, seed=1)
+PLAN = TrainingPlan(optimizer="adam", learning_rate=0.03, batch_size=8, local_epochs=20, seed=1)
 DATA = examples("detection", 48)
 
 
 def detector() -> nn.Module:
-    """A detector on a trunk that sees patches of eight pixels."""
+    """A detector on a trunk that sees patches of four pixels."""
     torch.manual_seed(0)
-    trunk = nn.Sequential(nn.Conv2d(1, 8, 8, stride=8), nn.ReLU())
+    trunk = nn.Sequential(nn.Conv2d(1, 16, 4, stride=4), nn.ReLU())
     return Detector(trunk, DATA.input_shape, DATA.num_classes)
 
 
@@ -31,7 +31,7 @@ def test_a_detector_learns_the_same_from_features_of_its_frozen_trunk() -> None:
     split = find_split(behind, trained, DATA.input_shape)
     rows = split.features(torch.from_numpy(DATA.inputs())).numpy()
     features = Features(split.rest, rows, split)
-    first = PLAN.model_copy(update={"optimizer": "sgd", "local_epochs": 1})
+    first = PLAN.model_copy(update={"optimizer": "sgd", "learning_rate": 0.01, "local_epochs": 1})
     train(whole, DATA, first, trained=trained)
     train(behind, DATA, first, trained=trained, features=features)
     for name, tensor in whole.state_dict().items():

@@ -30,8 +30,8 @@ def examples(task: str, count: int = 40, seed: int = 0) -> LabelledData:
 
 def _squares(count: int, random: np.random.Generator) -> LabelledData:
     pictures = np.zeros((count, 1, 64, 64), np.float32)
-    classes, low = random.integers(0, 2, count), 8 * random.integers(1, 7, (count, 2)) - 1
+    classes, low = random.integers(0, 2, count), 4 * random.integers(1, 15, (count, 2)) - 1
     for picture, number, (x, y) in zip(pictures[:, 0], classes, low, strict=True):
-        picture[y : y + 10, x : x + 10] = 1 - 2 * number
-    boxes = np.column_stack([classes, low, low + 10]).astype(np.float32)[:, None]
+        picture[y : y + 6, x : x + 6] = 1 - 2 * number
+    boxes = np.column_stack([classes, low, low + 6]).astype(np.float32)[:, None]
     return make_labelled_data(pictures, boxes)

@@ -12,7 +12,7 @@ from edge_client.data.validation import checked_labels
 from schemas.errors import ConfigError
 
 SHAPE, CLASSES = (3, 64, 96), 3
-CELLS = 96 + 24 + 6
+CELLS = 384 + 96 + 24
 NONE = (-1, 0, 0, 0, 0)
 
 
@@ -34,8 +34,8 @@ def answers(said: np.ndarray, *labels: list[tuple[float, ...]]) -> Answers:
 
 def test_cells_lie_on_levels_of_the_strides() -> None:
     centres, strides = detection.cells(SHAPE)
-    assert (len(centres), strides.tolist()) == (CELLS, [8] * 96 + [16] * 24 + [32] * 6)
-    assert centres[[0, 1, 12, 96, -1]].tolist() == [[4, 4], [12, 4], [4, 12], [8, 8], [80, 48]]
+    assert (len(centres), strides.tolist()) == (CELLS, [4] * 384 + [8] * 96 + [16] * 24)
+    assert centres[[0, 1, 24, 384, -1]].tolist() == [[2, 2], [6, 2], [2, 6], [4, 4], [88, 56]]
 
 
 def test_the_best_of_boxes_of_one_class_that_overlap_is_kept_as_their_mean() -> None:

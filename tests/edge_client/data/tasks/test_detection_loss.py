@@ -13,7 +13,7 @@ from edge_client.system.torchvision_compat import guard_torchvision
 
 SHAPE, CLASSES = (3, 192, 256), 3
 CENTRES, STRIDES = cells(SHAPE)
-LEVELS = [24 * 32, 12 * 16, 6 * 8]
+LEVELS = [48 * 64, 24 * 32, 12 * 16]
 PICTURES = np.zeros((1, *SHAPE), np.float32)
 NOTHING = (NO_BOX, 0, 0, 0, 0)
 
@@ -100,10 +100,10 @@ def test_numpy_and_torch_compute_the_same_loss_of_each_picture_also_without_boxe
 
 
 def test_the_cell_in_the_middle_of_a_box_is_its_centre():
-    # Cells of 8 pixels have centres at 20, 28, 36 and so on; 1.5 strides of 12 pixels around (28, 36).
-    labels = np.array([[[2, 8, 16, 48, 56]]], np.float32)
+    # Cells of 4 pixels have centres at 10, 14, 18 and so on; 1.5 strides are 6 pixels around (14, 18).
+    labels = np.array([[[2, 4, 8, 24, 28]]], np.float32)
     found = targets(PICTURES, labels).reshape(TARGET, -1)
     said = np.flatnonzero(found[0] >= 0)
-    assert CENTRES[said].tolist() == [[x, y] for y in (28, 36, 44) for x in (20, 28, 36)]
-    # Of (36, 28) left, top, right and bottom are 28, 12, 12 and 28; of (28, 36) all are 20.
-    assert found[BOX, said[[2, 4]]].tolist() == pytest.approx([12 / 28, 1.0])
+    assert CENTRES[said].tolist() == [[x, y] for y in (14, 18, 22) for x in (10, 14, 18)]
+    # Of (18, 14) left, top, right and bottom are 14, 6, 6 and 14; of (14, 18) all are 10.
+    assert found[BOX, said[[2, 4]]].tolist() == pytest.approx([6 / 14, 1.0])
