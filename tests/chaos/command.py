@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,6 +24,8 @@ def run_campaign(
         parser.add_argument(name, type=int, default=number, metavar="N", help=f"{what} (default: {number})")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     args = parser.parse_args()
+    # A shell lets what it starts in the background ignore this signal.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="edge-chaos-") as folder:
         report = campaign(

@@ -94,5 +94,7 @@ def start_server(*, tests: bool = False) -> str:
 
 def _end(ours: int, process: subprocess.Popen[bytes], folder: "tempfile.TemporaryDirectory[str]") -> None:
     os.close(ours)
+    # Its imports, which take a minute on a busy machine, do not hold up Ctrl-C.
+    process.kill()
     process.wait()
     folder.cleanup()
