@@ -1,11 +1,9 @@
-"""Memory of a simulation of a thousand devices: `python -m tests.benchmarks.memory`.
+"""Memory of a simulation of a thousand devices.
 
 `attending` with 1,000 clients of `two-nn` on 60 images of MNIST each. The simulation runs as a separate
 command; its processes are measured from outside. A page that several processes share counts once (PSS).
 """
 
-import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -24,30 +22,31 @@ ROLES = ("simulation", "helper", "worker")
 """By descent: the command itself, its children, and the workers that the fork server starts."""
 
 
-def command(args: argparse.Namespace, out: Path) -> list[str]:
+def command(options: Options, clients: int, fraction: float, out: Path) -> list[str]:
     """The simulation to measure; every client has 60 images, trained on once in one batch."""
     words = [
         "data.source=MNIST",
-        f'data.data-root="{args.data_root}"',
+        f'data.data-root="{options.data_root}"',
         "data.samples-per-client=60",
         "model.name=two-nn",
-        f"num-clients={args.clients}",
-        f"clients.fraction={args.fraction}",
-        f"rounds={args.rounds}",
+        f"num-clients={clients}",
+        f"clients.fraction={fraction}",
+        "rounds=1",
         "local-epochs=1",
         "batch-size=64",
-        f"workers={args.workers}",
+        "workers=2",
     ]
     program = [sys.executable, "-m", "edge_server.cli.main", "simulate", "attending"]
     return [*program, *words, "--out", str(out), "--format", "json"]
 
 
-def measure(args: argparse.Namespace) -> tuple[int, dict[str, int], float]:
+def measure(options: Options, clients: int, fraction: float) -> tuple[int, dict[str, int], float]:
     """Run the simulation: the peak of the sum in bytes, the peak of each process, wall seconds."""
     peak, peaks = 0, Counter[str]()
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=args.folder) as folder:
-        process = subprocess.Popen(command(args, Path(folder) / "run"), stdout=subprocess.DEVNULL)
+    with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=options.folder) as folder:
+        words = command(options, clients, fraction, Path(folder) / "run")
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         try:
             for _ in looks(process, every_s=SAMPLE_S):
                 now = sample(process.pid)
@@ -64,18 +63,10 @@ def measure(args: argparse.Namespace) -> tuple[int, dict[str, int], float]:
 def figures(options: Options) -> list[Figure]:
     """Measure one round in which a fiftieth of the devices trains the full model."""
     clients, fraction = (40, 0.1) if options.quick else (1000, 0.02)
-    args = argparse.Namespace(
-        data_root=options.data_root,
-        folder=options.folder,
-        clients=clients,
-        fraction=fraction,
-        rounds=1,
-        workers=2,
-    )
     found = f"{clients:,} clients of two-nn, a share of {fraction:g} in one round, two workers"
     if not (options.data_root / "MNIST").exists():
         return [Figure("simulation", "memory", "MB", (), reason=f"no MNIST in {options.data_root}")]
-    peak, peaks, seconds = measure(args)
+    peak, peaks, seconds = measure(options, clients, fraction)
     return [
         Figure(
             "simulation",
@@ -94,33 +85,3 @@ def sample(root: int) -> dict[str, int]:
     depths = family(root)
     sizes = {pid: pss(pid) for pid in depths}
     return {f"{ROLES[min(depths[pid], 2)]} {pid}": size for pid, size in sizes.items() if size is not None}
-
-
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument(
-        "--data-root", default="../shared/data", help="folder with MNIST (default: %(default)s)"
-    )
-    parser.add_argument("--clients", type=int, default=1000)
-    parser.add_argument("--fraction", type=float, default=1.0)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--folder", help="folder for the updates of a round: 6.7 MB for each client")
-    parser.add_argument("--format", choices=("table", "json"), default="table")
-    args = parser.parse_args()
-    peak, peaks, seconds = measure(args)
-    if args.format == "json":
-        print(
-            json.dumps({"peak": peak, "bound": BOUND_BYTES, "processes": peaks, "seconds": seconds}, indent=2)
-        )
-        return
-    for name, size in sorted(peaks.items(), key=lambda item: -item[1]):
-        print(f"{name:<20} {size / 1e6:8.0f} MB at most")
-    verdict = "within" if peak <= BOUND_BYTES else "OVER"
-    print(f"num-clients={args.clients} fraction={args.fraction:g} rounds={args.rounds}: {seconds:.0f} s")
-    print(f"peak of all: {peak / 1e6:.0f} MB, {verdict} the bound of {BOUND_BYTES / 1e6:.0f} MB")
-
-
-if __name__ == "__main__":
-    main()

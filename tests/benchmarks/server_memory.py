@@ -1,4 +1,4 @@
-"""Memory that the server needs to close a round: `python -m tests.benchmarks.server_memory`.
+"""Memory that the server needs to close a round.
 
 Each case is a separate process, forked from one that has imported everything that the server imports. It
 reads its resident memory, creates the data that a server has at the end of a round (the model of 24,971,210
@@ -9,19 +9,17 @@ read in pieces and use no memory of the process: updates, and arrays that a stat
 0.3, 0.1, 0). All updates of a tier are one file with many names (hard links): a round of 1,000 is 53 GB.
 
 `mean` is measured with 1,000 clients. The others would take longer than all benchmarks together (a median
-sorts, Krum multiplies every pair of updates), so their number of clients is smaller and given in the detail
-(`--clients` for more). Only a block's share of each client and a few kB of names and paths grow with the
-number of clients, which a smaller number shows as well. Flatness is the peak of the most clients over that of
-10, both as growth. `igfl-time` is left out: its state is a model per client, and closing keeps all of them in
-memory.
+sorts, Krum multiplies every pair of updates), so their number of clients is smaller and given in the detail.
+Only a block's share of each client and a few kB of names and paths grow with the number of clients, which a
+smaller number shows as well. Flatness is the peak of the most clients over that of 10, both as growth.
+`igfl-time` is left out: its state is a model per client, and closing keeps all of them in memory.
 """
 
-import argparse
 import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -112,8 +110,7 @@ CASES: dict[str, Case] = {
 def figures(options: Options) -> list[Figure]:
     """The peak in models and its flatness, for every case."""
     found: list[Figure] = []
-    counts = (2, 4) if options.quick else None
-    for name, (few, many) in measured(options.folder, CASES, counts, small=options.quick).items():
+    for name, (few, many) in measured(options).items():
         ratios = [count.growth / count.model for count in (few, many)]
         detail = (
             f"{few.clients} and {many.clients} clients: {ratios[0]:.2f} and {ratios[1]:.2f} models, "
@@ -143,22 +140,19 @@ def figures(options: Options) -> list[Figure]:
     return found
 
 
-def measured(
-    folder: Path | None, cases: dict[str, Case], counts: Sequence[int] | None = None, *, small: bool = False
-) -> dict[str, tuple[Taken, Taken]]:
+def measured(options: Options) -> dict[str, tuple[Taken, Taken]]:
     """Measure each case with few and with many clients, two processes at a time, the longest cases first."""
-    with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=folder) as place:
+    with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=options.folder) as place:
         files = Path(place)
-        most = max(counts) if counts else max(case.most for case in cases.values())
-        prepare(files, most, small=small)
+        sizes = {name: (2, 4) if options.quick else (FEW, case.most) for name, case in CASES.items()}
+        prepare(files, max(many for _, many in sizes.values()), small=options.quick)
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(list(IMPORTED))
         taken: dict[str, list[Future[Taken]]] = {}
         with ProcessPoolExecutor(2, mp_context=context, max_tasks_per_child=1) as pool:
-            for name, case in sorted(cases.items(), key=lambda item: -item[1].most):
-                sizes = counts or (FEW, case.most)
-                taken[name] = [pool.submit(take, name, files, size) for size in sizes]
-            return {name: (taken[name][0].result(), taken[name][-1].result()) for name in cases}
+            for name, both in sorted(sizes.items(), key=lambda item: -item[1][1]):
+                taken[name] = [pool.submit(take, name, files, size) for size in both]
+            return {name: (taken[name][0].result(), taken[name][1].result()) for name in CASES}
 
 
 def prepare(folder: Path, clients: int, *, small: bool) -> None:
@@ -231,22 +225,3 @@ def _updates(case: Case, folder: Path, clients: int, channel_map: ChannelMap) ->
             groups["attention"] = {n: random.random(c).astype(np.float32) for n, c in layers.items()}  # type: ignore[assignment]
         metrics = {"steps": 5.0 + number % 3, "staleness": number % 2, "accuracy": 0.5, "received_loss": 1.0}
         yield ClientUpdate(f"c{number:04}", spec, groups, 10 + number, metrics)
-
-
-def main() -> None:
-    """Measure the named cases and print the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("cases", nargs="*", choices=[*CASES, []], help="which (default: all)")
-    parser.add_argument("--clients", type=int, nargs=2, metavar=("FEW", "MANY"), help="instead of the case's")
-    parser.add_argument("--folder", type=Path, help="folder for 600 MB (default: TMPDIR)")
-    args = parser.parse_args()
-    chosen = {name: CASES[name] for name in args.cases or CASES}
-    for name, both in measured(args.folder, chosen, args.clients).items():
-        reported = [
-            f"{side.clients} clients {side.growth / side.model:.2f} ({side.seconds:.1f} s)" for side in both
-        ]
-        print(f"{name:<20} {'   '.join(reported)}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,8 @@
 """Time of a simulation over its training alone and over Flower's engine; cost of very many devices.
 
-`python -m tests.benchmarks.simulation` has more options. AdaFL's MNIST set-up: 100 clients of 600 images,
-`mlp`, 5 local epochs of batch 10, a tenth of the clients per round, which is 300 steps for each. Floor, our
-simulation and Flower take turns, and each turn gives one ratio of each kind.
+AdaFL's MNIST set-up: 100 clients of 600 images, `mlp`, 5 local epochs of batch 10, a tenth of the clients per
+round, which is 300 steps for each. Floor, our simulation and Flower take turns, and each turn gives one ratio
+of each kind.
 
 The floor is the same steps in plain torch in the same number of processes, and nothing else. Flower's engine
 runs the loop of the floor in its clients, one core each; it does not test the model, we test it every round.
@@ -11,8 +11,6 @@ Flower use torch's plain step; our step is recorded, including the optimizer's k
 results (`edge_client/training/step_capture.py`).
 """
 
-import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -74,11 +72,6 @@ def simulated_rounds(config: Config) -> tuple[float, list[float]]:
     if summary.outcome != "finished":
         raise RuntimeError(f"the simulation has {summary.outcome}: {summary.detail}")
     return seconds, watcher.seconds
-
-
-def simulated_seconds(config: Config) -> float:
-    """Wall seconds of a simulation."""
-    return simulated_rounds(config)[0]
 
 
 def figures(options: Options) -> list[Figure]:
@@ -203,42 +196,3 @@ def crowd(devices: int, folder: Path | None) -> list[Figure]:
             AREA, "memory of one idle device", "kB", (each / 1e3,), detail="from the difference of two crowds"
         ),
     ]
-
-
-def main() -> None:
-    """Measure a simulation over its training alone, and print the result."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument(
-        "--data-root", default="../shared/data", help="folder with MNIST (default: %(default)s)"
-    )
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--format", choices=("table", "json"), default="table")
-    args = parser.parse_args()
-    config = settings(args.data_root, args.rounds, args.workers)
-    pairs = []
-    for _ in range(args.pairs):
-        floor = bare_seconds(config, workers=args.workers)
-        pairs.append((floor, simulated_seconds(config)))
-        if args.format == "table":
-            taken = pairs[-1][1]
-            print(f"bare loop {floor:6.1f} s   simulation {taken:6.1f} s   ratio {taken / floor:.2f}")
-    ratios = sorted(simulated / floor for floor, simulated in pairs)
-    found = {
-        "median_ratio": statistics.median(ratios),
-        "lowest_ratio": ratios[0],
-        "highest_ratio": ratios[-1],
-        "pairs": pairs,
-        "rounds": args.rounds,
-        "workers": args.workers,
-    }
-    if args.format == "json":
-        print(json.dumps(found, indent=2))
-    else:
-        middle = f"{found['median_ratio']:.2f}"
-        print(f"ratio: median {middle}, {ratios[0]:.2f} to {ratios[-1]:.2f} in {len(pairs)} pairs")
-
-
-if __name__ == "__main__":
-    main()

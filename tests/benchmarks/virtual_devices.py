@@ -1,4 +1,4 @@
-"""Time and memory of a simulation of very many devices: `python -m tests.benchmarks.virtual_devices`.
+"""Time and memory of a simulation of very many devices.
 
 Every device has its own random image of 8 x 8 and a Raspberry Pi 4's virtual clock; ten of them train in each
 round, so most of the cost is that of the devices themselves. The simulation is a separate process with its
@@ -6,7 +6,6 @@ own workers; their PSS is read from outside. The memory of an idle device is der
 between two runs of different sizes.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -57,16 +56,8 @@ def measure(devices: int, folder: Path | None) -> Crowd:
     peak, started = 0, time.monotonic()
     with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=folder) as name:
         result = Path(name) / "result.json"
-        command = [
-            sys.executable,
-            "-m",
-            "tests.benchmarks.virtual_devices",
-            str(devices),
-            name,
-            "--result",
-            str(result),
-        ]
-        process = subprocess.Popen(command)
+        words = ["-m", "tests.benchmarks.virtual_devices", str(devices), name, str(result)]
+        process = subprocess.Popen([sys.executable, *words])
         try:
             for _ in looks(process, every_s=SAMPLE_S):
                 peak = max(peak, sum(sample(process.pid).values()))
@@ -105,20 +96,6 @@ def run(devices: int, folder: Path) -> list[float]:
     return watcher.seconds
 
 
-def main() -> None:
-    """Run one simulation, and print or write the result."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("devices", type=int, nargs="?", default=100_000)
-    parser.add_argument("folder", type=Path, nargs="?", help="folder of the run (default: a temporary one)")
-    parser.add_argument("--result", type=Path, help="write the seconds of the rounds here")
-    args = parser.parse_args()
-    if args.folder and args.result:
-        args.result.write_text(json.dumps(run(args.devices, args.folder)))
-        return
-    crowd = measure(args.devices, args.folder)
-    reported = ", ".join(f"{seconds:.2f}" for seconds in crowd.rounds)
-    print(f"{crowd.devices:,} devices: rounds of {reported} s, {crowd.peak_bytes / 1e6:,.0f} MB at most")
-
-
 if __name__ == "__main__":
-    main()
+    number, place, result = sys.argv[1:]
+    Path(result).write_text(json.dumps(run(int(number), Path(place))))
