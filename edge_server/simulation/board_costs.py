@@ -1,7 +1,7 @@
 """What boards have to do where layers are frozen: once for each example, and in each epoch."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edge_client.models.frozen_part import split
 from edge_client.pruning.surgery import count_macs
@@ -36,16 +36,20 @@ def tier_costs(coordinator: Coordinator, config: Config) -> tuple[TierCost, ...]
     context, model = coordinator.context, coordinator.model
     if not context.still:
         return ()
-    found, shape = [], context.spec.input_shape
+    shape, costs = context.spec.input_shape, dict[tuple[str, tuple[str, ...]], TierCost]()
+    found = list[TierCost]()
     for tier, spec in model.tier_specs().items():
-        module = model.network.sub_model(model.params_of(spec), spec)
-        trained = context.network.parts.in_order(tier, context.network.registered_map) or ()
-        parts = split(module, frozenset(trained), shape)
-        if parts is None:
-            return ()
-        each, whole = count_macs(parts.rest, (parts.width,)), count_macs(module, shape)
-        cost = network_cost(module, shape, trained).training(config.training, examples=EXAMPLES)
-        found.append(TierCost(tier, whole - each, TRAINING_PASSES * each, cost.total))
+        trained = tuple(context.network.parts.in_order(tier, context.network.registered_map) or ())
+        same = spec.model_dump_json(), trained
+        if same not in costs:
+            module = model.network.sub_model(model.params_of(spec), spec)
+            parts = split(module, frozenset(trained), shape)
+            if parts is None:
+                return ()
+            each, whole = count_macs(parts.rest, (parts.width,)), count_macs(module, shape)
+            cost = network_cost(module, shape, trained).training(config.training, examples=EXAMPLES)
+            costs[same] = TierCost(tier, whole - each, TRAINING_PASSES * each, cost.total)
+        found.append(replace(costs[same], tier=tier))
     return tuple(found)
 
 

@@ -9,7 +9,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from edge_client.models.registry import is_ours
 from edge_client.storage.private_state import PrivateState
 from edge_client.system.user_code import FAILS
 from edge_client.training.choice import make_trainer
+from edge_client.training.trainer import Trainer
 from edge_server.config import privacy, test_data
 from edge_server.config.config import Config
 from edge_server.coordinator import coordinator as assembly
@@ -120,9 +121,11 @@ def rehearse(
             testing=evaluation.Testing(tried, examples),
             first=first,
         )
+        # Devices have their networks, and what was found out about them, in common.
+        trainer_of = cache(make_trainer)
         try:
             for number in range(1, ROUNDS + 1):
-                _play(coordinator, tried, number, examples, Path(scratch))
+                _play(coordinator, tried, number, examples, Path(scratch), trainer_of)
             draw_networks(coordinator, on_draw)
             model, costs = coordinator.model, board_costs.tier_costs(coordinator, config)
             return Rehearsed(spec, model.tier_parameters(), model.notices, costs)
@@ -183,8 +186,16 @@ def _middle_boxes(classes: NDArray[np.int64], input_shape: tuple[int, ...]) -> N
     return np.column_stack([classes, np.tile(corners, (len(classes), 1))]).astype(np.float32)[:, None]
 
 
+TrainerOf = Callable[[values.TrainerName], Trainer]
+
+
 def _play(
-    coordinator: Coordinator, config: Config, number: int, examples: LabelledData, scratch: Path
+    coordinator: Coordinator,
+    config: Config,
+    number: int,
+    examples: LabelledData,
+    scratch: Path,
+    trainer_of: TrainerOf,
 ) -> None:
     devices = tuple(_devices(config, examples))
     planned = coordinator.planner.plan(PlanRound(number, number, devices, wanted=len(devices)))
@@ -195,9 +206,9 @@ def _play(
             remedy='set trainer = "torch"',
         )
     updates = {
-        device.name: _update(coordinator, device, planned.assignments[device.name], examples, scratch)
+        device.name: _update(coordinator, device, assignment, examples, scratch, trainer_of)
         for device in devices
-        if device.name in planned.assignments
+        if (assignment := planned.assignments.get(device.name)) is not None
     }
     command = CloseRound(number, updates, selected=tuple(updates), dropped=(), rejected={})
     coordinator.aggregator.close(command)
@@ -215,7 +226,12 @@ def _devices(config: Config, examples: LabelledData) -> Iterator[Device]:
 
 
 def _update(
-    coordinator: Coordinator, device: Device, assignment: Assignment, examples: LabelledData, scratch: Path
+    coordinator: Coordinator,
+    device: Device,
+    assignment: Assignment,
+    examples: LabelledData,
+    scratch: Path,
+    trainer_of: TrainerOf,
 ) -> messages.Update:
     """The device's update; raises `ConfigError` if training fails or the server would refuse the update."""
     task = assignment.task
@@ -228,7 +244,7 @@ def _update(
         scratch / device.name / "models",
         model_code=frozenset({task.model.name}),
         private=private,
-        trainer=make_trainer(device.profile.trainers[0]),
+        trainer=trainer_of(device.profile.trainers[0]),
     )
     where = f"round {task.round} of a rehearsal, tier {task.tier} of '{task.model.name}'"
     train = partial(do_training, task, context, on_epoch=lambda _: None, should_stop=lambda: False)

@@ -1,5 +1,8 @@
 """`check` says what frozen layers cost a board, once and in each epoch."""
 
+import pytest
+
+from edge_client.models.frozen_part import SplitNetwork, _Search
 from edge_server.config.load import load_config
 from edge_server.simulation.board_costs import TierCost, describe_boards
 from edge_server.simulation.rehearsal import rehearse
@@ -16,6 +19,19 @@ def test_frozen_layers_count_once_and_the_others_in_each_epoch() -> None:
     whole, same = costs("training.train=head")
     assert (whole.once, whole.each) == (52_800, 6_000)
     assert (same.once, same.each) == (whole.once, whole.each)
+
+
+def test_the_split_of_a_network_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For all devices of a tier, for the server's tests, and for the costs of both tiers."""
+    searched, find = list[object](), _Search.find
+
+    def counted(search: _Search) -> SplitNetwork:
+        searched.append(search)
+        return find(search)
+
+    monkeypatch.setattr(_Search, "find", counted)
+    rehearse(load_config("fedavg", [*WORDS, "training.train=head"]), None)
+    assert len(searched) == 3
 
 
 def test_a_tier_that_cuts_trained_layers_costs_less_in_each_epoch() -> None:
