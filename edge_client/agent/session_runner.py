@@ -233,7 +233,7 @@ class SessionRunner(Service):
             case events.Settled():
                 self.settle(command)
             case events.RunEnded(end):
-                log.info("run %s has %s", end.run, end.outcome)
+                log.info("run %s has ended: %s", end.run, end.outcome)
                 self.outcome = self.outcome if end.goes_on else end.outcome
 
     def send_chunks(self, command: events.SendChunks) -> None:

@@ -32,6 +32,7 @@ inputs:
   .npz holds images; if it also holds labels, accuracy is reported, too
   csv:PATH?label=COLUMN and other tables are read as in training, their columns by name; with a label the
     figures of the task are reported, too
+  yolo:FOLDER, voc:FOLDER and coco:PATH are pictures with boxes, on which a detector is measured
   digits means the test part of the shipped handwritten digits
   - reads JSON lines from standard input and writes one line for each (with --format json a JSON object):
     {"image": "<base64 of an image file>"}, {"pixels": [...]}, {"values": {"temperature": 21.4, "co2": 480}},
@@ -173,6 +174,8 @@ def _answer_lines(args: argparse.Namespace, model: "LoadedModel") -> int:
 
     if len(args.inputs) > 1:
         raise ConfigError("infer: - stands for standard input, and stands alone")
+    if args.draw is not None:
+        raise ConfigError("--draw is for files, and - stands for standard input", remedy="leave --draw out")
     failed = False
     for number, line in enumerate(sys.stdin, start=1):
         if line.strip():
@@ -230,5 +233,6 @@ def _print(
     if "accuracy" in metrics:
         say(f"accuracy {metrics['accuracy']:.2%} on {labelled} labelled {model.examples}")
     elif metrics:
-        figures = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+        told = (metric for metric in model.task.figures if metric.name in metrics)
+        figures = ", ".join(f"{metric.name} {metric.text(metrics[metric.name])}" for metric in told)
         say(f"{figures} on {labelled} labelled examples")

@@ -70,7 +70,7 @@ def read_yolo(root: Path, split: str) -> Annotations:
     for path in pictures:
         file = _labels_beside(path)
         found.append(Annotated(path, partial(_yolo_rows, file, names, named), file.exists()))
-    if not names:
+    if found and not names:
         say_once(
             f"yolo:{root}: no file names the classes, so they are numbers: write their names into "
             "classes.txt, one in a line",

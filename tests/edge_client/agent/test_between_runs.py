@@ -3,10 +3,13 @@
 import logging
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from edge_client.agent.session.events import RunEnded
+from edge_client.agent.session_runner import SessionRunner
 from edge_client.transport.broker_link import Arrived, LinkUp
 from edge_server.fleet.service import FederationLink
 from edge_server.fleet.settings.service import ServedFederation
@@ -63,3 +66,11 @@ def test_a_device_between_runs_does_not_warn_that_no_server_answers(
             announcer.tick(float(now), cast(Any, None))
     assert ("no server has answered" in caplog.text) is warned
     assert ("waiting for the next one" in caplog.text) is not warned
+
+
+def test_a_device_says_how_a_run_has_ended(caplog: pytest.LogCaptureFixture) -> None:
+    runner = cast(SessionRunner, SimpleNamespace(outcome=None))
+    with caplog.at_level(logging.INFO):
+        SessionRunner.execute(runner, RunEnded(END.model_copy(update={"outcome": "interrupted"})))
+    assert caplog.messages == ["run r has ended: interrupted"]
+    assert runner.outcome == "interrupted"

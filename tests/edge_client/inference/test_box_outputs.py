@@ -199,6 +199,31 @@ def test_infer_prints_boxes_and_draws_them(
     assert (pixels[:, :, 0] != pixels[:, :, 1]).any()
 
 
+def test_infer_measures_a_detector_in_percent(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Boxes that the model itself says are all found."""
+    (tmp_path / "classes.txt").write_text("\n".join(NAMES))
+    Image.fromarray(PICTURES[0, 0]).save(tmp_path / "photo.png")
+    height, width = PICTURES.shape[2:]
+    model = load_model(path)
+    boxes = model.boxes(model.predict(PICTURES[:1])[0])
+    rows = [(box.index, *np.divide(box.corners, (width, height) * 2)) for box in boxes]
+    lines = (f"{index} {(x1 + x2) / 2} {(y1 + y2) / 2} {x2 - x1} {y2 - y1}" for index, x1, y1, x2, y2 in rows)
+    (tmp_path / "photo.txt").write_text("\n".join(lines))
+    assert main(["infer", str(path), f"yolo:{tmp_path}"]) == 0
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(r"map50 100\.0%, map \d+\.\d% on 1 labelled examples", said)
+
+
+def test_lines_of_standard_input_are_not_drawn(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["infer", str(path), "-", "--draw", str(tmp_path / "found")]) == 2
+    assert "--draw is for files, and - stands for standard input" in capsys.readouterr().err
+    assert not (tmp_path / "found").exists()
+
+
 def test_pictures_of_one_name_are_all_drawn(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
