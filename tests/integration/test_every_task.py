@@ -41,7 +41,7 @@ def autoencoder(input_shape: tuple[int, ...], outputs: int):
 
 
 def detector(input_shape: tuple[int, ...], classes: int):
-    """A detector that sees patches of eight pixels, and their means."""
+    """A detector that sees patches of four pixels, and their means."""
     import torch
     from torch import nn
     from torch.nn import functional
@@ -49,7 +49,7 @@ def detector(input_shape: tuple[int, ...], classes: int):
     class Detector(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.see, self.say = nn.Conv2d(input_shape[0], 16, 8, stride=8), nn.Conv2d(16, classes + 5, 1)
+            self.see, self.say = nn.Conv2d(input_shape[0], 16, 4, stride=4), nn.Conv2d(16, classes + 5, 1)
             centres, strides = map(torch.from_numpy, cells(input_shape))
             around = torch.cat([centres.T - strides, centres.T + strides])
             self.register_buffer("around", functional.pad(around, (0, 0, classes, 1)), persistent=False)
@@ -137,8 +137,8 @@ def test_a_federation_of_every_task(
         "data.source": source,
         "num-clients": 2,
         "tiers.ratios": "[0.5, 0.0]",
-        "rounds": 2 if task == "detection" else 4,
-        "local-epochs": 6,
+        "rounds": 4,
+        "local-epochs": 12 if task == "detection" else 6,
         "learning-rate": 0.1,
         "batch-size": 16,
         "deadline-s": 60.0,
