@@ -59,7 +59,6 @@ HOSTILE: dict[str, tuple[Trick, ...]] = {
 REFUSED: dict[str, dict[str, int]] = {
     "nan": {"not-finite": 3, "quarantined": 1},
     "huge": {"out-of-bounds": 3, "quarantined": 1},
-    "flipped": {},
     "shapes": {"wrong-shape": 1, "oversized": 1, "malformed": 5, "unknown-kind": 1, "quarantined": 1},
     "replay": {"replayed": 1, "stale-round": 1, "task-failed": 1},
     "impostor": {
@@ -153,19 +152,19 @@ def watch(server: ForkedCommand, spool: Path) -> tuple[int, int]:
     raise AssertionError(f"not finished in {DEADLINE_S} s")
 
 
-def check_refusals(outcome: Outcome, honest: int) -> None:
-    """Each trick is refused for its reason, and nothing of an honest device is."""
+def check_refusals(outcome: Outcome, honest: int, flipped: dict[str, int]) -> None:
+    """Each trick is refused for its reason, flipped updates for these, and nothing of an honest device is."""
     names = {f"honest-{index:02d}" for index in range(honest)}
     assert outcome.summary["outcome"] == "finished"
     assert len(outcome.history) == ROUNDS
     assert all(names <= set(line["completed"]) for line in outcome.history)
     refused = {device["device"]: device["refused"] for device in outcome.summary["devices"]}
-    assert refused == {name: {} for name in names} | REFUSED
+    assert refused == {name: {} for name in names} | REFUSED | {"flipped": flipped}
     assert not {"nan", "huge"} & set(outcome.history[-1]["selected"])
 
 
 def test_every_trick_is_refused_for_its_reason(tmp_path: Path) -> None:
-    check_refusals(run(tmp_path / "run", tuple(HOSTILE), "local-epochs=1", honest=7), 7)
+    check_refusals(run(tmp_path / "run", tuple(HOSTILE), "local-epochs=1", honest=7), 7, {"harmful": 3})
 
 
 @mark_slow
@@ -185,7 +184,7 @@ def test_a_third_of_hostile_devices_neither_stops_nor_spoils_a_run(tmp_path: Pat
     assert quiet.summary["outcome"] == "finished"
     assert len(quiet.history) == ROUNDS
     assert all(honest <= set(line["completed"]) for line in quiet.history)
-    check_refusals(attacked, HONEST)
+    check_refusals(attacked, HONEST, {})
     assert quiet.summary["test_accuracy"] > 0.9
     assert quiet.summary["test_accuracy"] - attacked.summary["test_accuracy"] <= 0.01
     # One test image is 0.3 points: the mean of two rounds is more precise than the last alone.

@@ -158,7 +158,7 @@ def test_infer_measures_accuracy_by_the_class_names_of_an_archive(
     assert [result["top"][0]["name"] for result in answer["results"]] == ["ant", "bee", "cat"]
     np.savez(tmp_path / "set.npz", images=images, labels=[0, 0, 0], class_names=np.array(["wasp"]))
     assert main(["infer", str(model), str(tmp_path / "set.npz")]) == 2
-    assert "unknown class 'wasp'" in capsys.readouterr().err
+    assert "'wasp' is not a class of model.onnx" in capsys.readouterr().err
 
 
 def test_infer_measures_numbers_from_1_by_the_models_numbers(
