@@ -37,10 +37,10 @@ def make_rules(config: Config) -> RoundRules:
     )
 
 
-def make_membership(config: Config, own_labels: fleet.OwnLabels | None = None) -> fleet.Membership:
-    """The devices that the configuration chooses, with the labels that the operator has set."""
+def make_membership(config: Config) -> fleet.Membership:
+    """The devices that the configuration chooses."""
     run = config.federation
-    return fleet.Membership(parse_where(config.clients.where), run.name, run.sites, own_labels or {})
+    return fleet.Membership(parse_where(config.clients.where), run.name, run.sites)
 
 
 def _deliver_every(run: FederationSettings) -> int:

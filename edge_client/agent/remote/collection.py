@@ -182,19 +182,19 @@ def _time(line: Mapping[str, Any]) -> float:
         return 0.0
 
 
-def encode_bounded(document: dict[str, Any], most: int = MAX_ANSWER_CHARS) -> str:
-    """The document as text of at most `most` characters: texts are cut, then old log lines left out."""
-    fitting = _with_newest_lines(_cut(document), most)
+def encode_bounded(document: dict[str, Any]) -> str:
+    """The document as text of at most `MAX_ANSWER_CHARS`: texts are cut, then old log lines left out."""
+    fitting = _with_newest_lines(_cut(document))
     text = json.dumps(fitting, default=str)
     head = {key: fitting[key] for key in ("device", "federation", "what", "at") if key in fitting}
-    return text if len(text) <= most else json.dumps({**head, "left_out": "it is too large"})
+    return text if len(text) <= MAX_ANSWER_CHARS else json.dumps({**head, "left_out": "it is too large"})
 
 
-def _with_newest_lines(document: dict[str, Any], most: int) -> dict[str, Any]:
+def _with_newest_lines(document: dict[str, Any]) -> dict[str, Any]:
     lines = document.get(str(Diagnostic.LOGS))
-    if not isinstance(lines, list) or len(json.dumps(document, default=str)) <= most:
+    if not isinstance(lines, list) or len(json.dumps(document, default=str)) <= MAX_ANSWER_CHARS:
         return document
-    room = most - len(json.dumps({**document, "logs": [], "left_out": len(lines)}, default=str))
+    room = MAX_ANSWER_CHARS - len(json.dumps({**document, "logs": [], "left_out": len(lines)}, default=str))
     kept: list[Any] = []
     for line in reversed(lines):
         room -= len(json.dumps(line, default=str)) + 2

@@ -111,7 +111,6 @@ def settle_provider(
     use: Use,
     *,
     beside: Path | None = None,
-    root: Path = ROOT,
 ) -> ProviderChoice | None:
     """The recorded choice for the model, or one that is tried now; None where the CPU alone is there.
 
@@ -129,7 +128,7 @@ def settle_provider(
         threads=use.threads or 0,
         batch=use.batch,
         asked=settings.names,
-        circumstances=circumstances(rows, onnxruntime.__version__, root),
+        circumstances=circumstances(rows, onnxruntime.__version__),
         provider=CPU.name,
         why="not tried",
     )

@@ -122,9 +122,9 @@ def recall_speeds(path: Path, processor: Processor) -> tuple[MeasuredSpeed, ...]
     return kept.speeds if kept.of == _name_processor(processor) else ()
 
 
-def note_process(state: Path, noted: MeasuredSpeed, root: Path = ROOT) -> None:
+def note_process(state: Path, noted: MeasuredSpeed) -> None:
     """Store the bytes of a process whose trainer is not measured yet, if the folder can be written."""
-    path, chip = speeds_file(state), processor(root)
+    path, chip = speeds_file(state), processor()
     speeds = recall_speeds(path, chip)
     if any((speed.trainer, speed.device) == (noted.trainer, noted.device) for speed in speeds):
         return

@@ -234,7 +234,6 @@ def run_all(
     simulate: cells.Simulate,
     progress: Progress,
     parallel: int = 1,
-    clock: Callable[[], float] = time.monotonic,
 ) -> EndedRuns:
     """Run the missing runs and resume interrupted ones; a failed run is reported and the others continue.
 
@@ -244,12 +243,12 @@ def run_all(
     for run in plan.runs:
         cells.check_settings(run, out)
     if parallel > 1:
-        return _run_parallel(plan, out, simulate, progress, parallel, clock)
+        return _run_parallel(plan, out, simulate, progress, parallel)
     left = {run.folder for run in plan.runs if cells.kept_run(run, out) is None}
     done: list[cells.EndedRun] = []
     spent: list[float] = []
     for number, run in enumerate(plan.runs, start=1):
-        began = clock()
+        began = time.monotonic()
         watcher = progress.begin(number, len(plan.runs), run)
         kept = cells.kept_run(run, out)
         try:
@@ -260,7 +259,7 @@ def run_all(
             return EndedRuns(tuple(done), interrupted=True)
         done.append(ended)
         if kept is None:
-            spent.append(clock() - began)
+            spent.append(time.monotonic() - began)
             left.discard(run.folder)
         guess = len(left) * sum(spent) / len(spent) if spent else None
         progress.end(number, run, text=cells.result_text(ended, kept is not None), left_s=guess)
@@ -273,7 +272,6 @@ def _run_parallel(
     simulate: cells.Simulate,
     progress: Progress,
     count: int,
-    clock: Callable[[], float],
 ) -> EndedRuns:
     numbers = {run.folder: number for number, run in enumerate(plan.runs, start=1)}
     done: dict[str, cells.EndedRun] = {}
@@ -282,11 +280,11 @@ def _run_parallel(
             done[run.folder] = kept
             progress.end(numbers[run.folder], run, text=cells.result_text(kept, True), left_s=None)
     missing = [run for run in plan.runs if run.folder not in done]
-    began, earlier = clock(), len(done)
+    began, earlier = time.monotonic(), len(done)
 
     def left_s(share: float = 0.0) -> float | None:
         finished = len(done) - earlier + share
-        return (len(missing) - finished) * (clock() - began) / finished if finished else None
+        return (len(missing) - finished) * (time.monotonic() - began) / finished if finished else None
 
     def at_work(busy: int, share: float) -> None:
         progress.at_work(busy, ended=len(done), count=len(plan.runs), left_s=left_s(share))

@@ -12,7 +12,7 @@ from schemas.messages import LeaseHolder
 PROC = Path("/proc")
 
 
-def this_process(folder: Path, *, now: float | None = None) -> LeaseHolder:
+def this_process(folder: Path) -> LeaseHolder:
     """This process, which serves the run folder `folder`."""
     return LeaseHolder(
         instance=secrets.token_hex(8),
@@ -21,7 +21,7 @@ def this_process(folder: Path, *, now: float | None = None) -> LeaseHolder:
         pid=os.getpid(),
         ticks=_read_start_ticks(os.getpid()) or 0,
         folder=str(folder.resolve())[:500],
-        since=time.time() if now is None else now,
+        since=time.time(),
     )
 
 
