@@ -111,6 +111,7 @@ class StrategySpec(Settings):
 
 
 Augmentation = Literal["flip", "scale", "colour", "mosaic"]
+Mirror = Literal["left-right", "up-down"]
 
 
 class TrainingSettings(Settings):
@@ -143,6 +144,11 @@ class TrainingSettings(Settings):
     "scale" magnifies and moves by up to a half, "colour" changes saturation, contrast and brightness,
     "mosaic" joins four pictures. Boxes move along. Frozen layers then run in every step.
     """
+    mirror: tuple[Mirror, ...] = Field(default=(), exclude_if=lambda axes: not axes)
+    """Mirror images that devices train on beside their pictures: "left-right", "up-down". With both there are
+    four of each picture, and an epoch has four times the steps. Boxes move along. Frozen layers run once per
+    image, not in every step. It is for what has no left or right, or no top: cells, aerial photos.
+    """
     batch_size: int = Field(default=32, ge=1, le=65_536)
     """Examples per step."""
     local_epochs: int = Field(default=1, ge=0, le=10_000)
@@ -156,6 +162,11 @@ class TrainingSettings(Settings):
     """The numbers of what frozen layers make of an example: "fp32", or "fp16", which rounds them and takes
     half the room.
     """
+
+    @property
+    def copies(self) -> int:
+        """Training examples per example of a device."""
+        return int(2 ** len({*self.mirror}))
 
 
 class TrainingPlan(TrainingSettings):

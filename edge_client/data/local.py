@@ -37,12 +37,17 @@ class LocalData:
         )
 
     def as_the_server_says(self, task: messages.Task) -> "LocalData":
-        """The same examples with the federation's shape, preprocessing and labels.
+        """The examples with the federation's shape, preprocessing and labels, and mirror images to train on.
 
         Raises `PeerError` if they do not fit.
         """
         self.check(task)
-        return replace(self, train=_for_task(self.train, task), held_out=_for_task(self.held_out, task))
+        train, held_out = _for_task(self.train, task), _for_task(self.held_out, task)
+        if task.plan is not None and task.plan.mirror:
+            from edge_client.data.pictures.augmentations import mirrored
+
+            train = mirrored(train, task.plan.mirror)
+        return replace(self, train=train, held_out=held_out)
 
     def check(self, task: messages.Task) -> None:
         """Raise `PeerError` if these examples do not fit the model's columns, shape or classes."""

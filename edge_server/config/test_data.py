@@ -240,12 +240,13 @@ def model_spec(config: Config, data: LabelledData | None) -> ModelSpec:
         raise ConfigError(
             "[model] input-shape and num-classes (or [data] classes) are needed where [data] names no source"
         )
-    if config.training.augment and len(shape) != 3:
-        raise ConfigError(
-            f"pictures are changed, and '{config.model.name}' takes {in_words(shape)}",
-            key="[training] augment",
-            remedy="leave it out",
-        )
+    for key, changes in (("augment", config.training.augment), ("mirror", config.training.mirror)):
+        if changes and len(shape) != 3:
+            raise ConfigError(
+                f"pictures are changed, and '{config.model.name}' takes {in_words(shape)}",
+                key=f"[training] {key}",
+                remedy="leave it out",
+            )
     known = entry(config.model.name).rate
     if data is not None and known is not None and data.preprocessing.rate not in (None, known):
         raise ConfigError(

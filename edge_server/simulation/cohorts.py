@@ -44,7 +44,7 @@ def with_cohort_size(config: Config, data: LabelledData, population: Sequence[Vi
 
     spec = model_spec(config, data)
     cost = network_cost(build_model(spec), spec.input_shape)
-    examples = max(len(device.train) for device in population)
+    examples = config.training.copies * max(len(device.train) for device in population)
     each = cost.parameters + cost.training(config.training, examples=examples).total
     size = max(1, min(MAX_SIZE, MEMORY // each))
     return config.model_copy(update={"simulation": settings.model_copy(update={"cohort": size})})

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData, Pixels
 from edge_client.data.tasks.detection import NO_BOX
+from schemas.strategy import Mirror
 
 STREAM = 5  # of the plan's seed, from which changes are drawn
 ZOOM = 1.5  # by how much a picture is magnified, or shrunk, at most
 JITTER = 0.2  # by how much more or less colourful, contrasty and bright a picture becomes, as a share
 SEEN = 0.25  # share of a box that must stay in the picture
+MIRRORS: Mapping[Mirror, tuple[int, int]] = {"left-right": (-1, 1), "up-down": (1, -1)}  # signs of x and y
 Random = np.random.Generator
 Augmentation = Callable[[LabelledData, Random], LabelledData]
 
@@ -30,16 +32,25 @@ def augment(data: LabelledData, names: Sequence[str], seed: int, step: int) -> L
     return data
 
 
+def mirrored(data: LabelledData, axes: Sequence[Mirror]) -> LabelledData:
+    """The examples and, after them, their mirror images; with two axes those along both, too."""
+    for axis in dict.fromkeys(axes):
+        right, down = MIRRORS[axis]
+        images, count = np.asarray(data.images), len(data)
+        signs, sides = np.array([right, down]), np.array(data.input_shape[:0:-1])
+        turned = _moved(data, np.tile(signs, (count, 1)), np.tile((signs < 0) * sides, (count, 1)))
+        data = replace(
+            data.subset(np.tile(np.arange(count), 2)),
+            images=np.concatenate([images, images[..., ::down, ::right]]),
+            labels=np.concatenate([data.labels, turned.labels]),
+        )
+    return data
+
+
 def _flip(data: LabelledData, random: Random) -> LabelledData:
     """Half of the pictures are mirrored, left for right."""
-    chosen = random.random(len(data)) < 0.5
-    images = np.where(chosen[:, None, None, None], data.images[..., ::-1], data.images)
-    width = data.input_shape[2]
-    signs = np.where(chosen, -1.0, 1.0)
-    mirrored = _moved(
-        data, np.stack([signs, np.ones(len(data))], 1), np.stack([chosen * width, 0 * signs], 1)
-    )
-    return replace(mirrored, images=images)
+    places = np.arange(len(data)) + len(data) * (random.random(len(data)) < 0.5)
+    return mirrored(data, ("left-right",)).subset(places)
 
 
 def _scale(data: LabelledData, random: Random) -> LabelledData:

@@ -140,9 +140,10 @@ def test_figures_of_other_colours_than_the_network_has_are_refused(shape: str, w
         evaluation.Testing(load_config("fedavg", [*words, CLASSES]))
 
 
-def test_only_pictures_are_augmented() -> None:
-    words = ['training.augment=["flip"]', "model.name=mlp", "model.input-shape=[20]", CLASSES]
-    why = r"\[training\] augment: pictures are changed, and 'mlp' takes 20: leave it out"
+@pytest.mark.parametrize(("key", "changes"), [("augment", "flip"), ("mirror", "up-down")])
+def test_only_pictures_are_changed(key: str, changes: str) -> None:
+    words = [f'training.{key}=["{changes}"]', "model.name=mlp", "model.input-shape=[20]", CLASSES]
+    why = rf"\[training\] {key}: pictures are changed, and 'mlp' takes 20: leave it out"
     with pytest.raises(ConfigError, match=why):
         evaluation.Testing(load_config("fedavg", words))
 

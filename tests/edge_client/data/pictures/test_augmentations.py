@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from edge_client.data.dataset import LabelledData, make_labelled_data
-from edge_client.data.pictures.augmentations import AUGMENTATIONS, augment
+from edge_client.data.pictures.augmentations import AUGMENTATIONS, augment, mirrored
 from edge_client.training import evaluation, loop
 from edge_client.training.checkpoints import EpochCheckpoint
 from edge_client.training.results import EpochReport
@@ -72,10 +72,24 @@ def test_a_mirrored_picture_is_worked_by_hand() -> None:
     image = np.arange(32, dtype=np.uint8).reshape(1, 1, 4, 8)
     data = make_labelled_data(image, np.array([[[0, 1, 0, 3, 2]]], np.float32))
     both = [augment(data, ("flip",), seed=0, step=step) for step in range(20)]
-    mirrored = [each for each in both if (each.images == image[..., ::-1]).all()]
-    assert 0 < len(mirrored) < 20
-    assert mirrored[0].labels.tolist() == [[[0, 5, 0, 7, 2]]]
-    assert all((each.images == image).all() for each in both if each not in mirrored)
+    turned = [each for each in both if (each.images == image[..., ::-1]).all()]
+    assert 0 < len(turned) < 20
+    assert turned[0].labels.tolist() == [[[0, 5, 0, 7, 2]]]
+    assert all((each.images == image).all() for each in both if each not in turned)
+
+
+def test_mirror_images_are_worked_by_hand() -> None:
+    image = np.arange(32, dtype=np.uint8).reshape(1, 1, 4, 8)
+    boxes = np.array([[[0, 1, 0, 3, 2], [-1, 0, 0, 0, 0]]], np.float32)
+    data = make_labelled_data(image, boxes)
+    found = mirrored(data, ("left-right", "up-down"))
+    wanted = [image, image[..., ::-1], image[..., ::-1, :], image[..., ::-1, ::-1]]
+    assert (found.images == np.concatenate(wanted)).all()
+    assert found.labels[:, 0].tolist() == [[0, 1, 0, 3, 2], [0, 5, 0, 7, 2], [0, 1, 2, 3, 4], [0, 5, 2, 7, 4]]
+    assert (found.labels[:, 1] == [-1, 0, 0, 0, 0]).all()
+    once = mirrored(data, ("up-down", "up-down"))
+    assert (once.images == found.images[[0, 2]]).all()
+    assert mirrored(classes(), ("left-right",)).labels.tolist() == [0, 1] * COUNT
 
 
 def test_what_leaves_the_picture_is_gone() -> None:

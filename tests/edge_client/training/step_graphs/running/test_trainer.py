@@ -112,9 +112,23 @@ def test_adams_rate_by_width_gives_torchs_updates(tmp_path: Path) -> None:
     assert_two_rounds_alike(TorchFreeBench(tmp_path, "attending", *words))
 
 
-def test_augmented_pictures_are_those_that_torch_sees(tmp_path: Path) -> None:
-    words = ('training.augment=["flip", "scale", "colour"]', "local-epochs=2", f"model.name={NORMALISED}")
+@pytest.mark.parametrize(
+    "changes", ['augment=["flip", "scale", "colour"]', 'mirror=["left-right", "up-down"]']
+)
+def test_changed_pictures_are_those_that_torch_sees(tmp_path: Path, changes: str) -> None:
+    words = (f"training.{changes}", "local-epochs=2", f"model.name={NORMALISED}")
     assert_two_rounds_alike(TorchFreeBench(tmp_path, "fedavg", *words))
+
+
+def test_frozen_layers_run_once_on_mirror_images_too(tmp_path: Path) -> None:
+    words = ('training.mirror=["left-right"]', "training.train=head", f"model.name={NORMALISED}")
+    bench = TorchFreeBench(tmp_path, "fedavg", *words)
+    for name, task in bench.tasks(1, 1).items():
+        place, data = bench.places[name], bench.places[name].data
+        for kind in (OnnxTrainer(threads=1), TorchTrainer()):
+            features = trained(task, place, kind).metrics.features
+            assert features is not None
+            assert features.examples == 2 * len(data.train) + len(data.held_out)
 
 
 def test_a_network_that_keeps_its_answers_is_trained_as_torch_does(tmp_path: Path) -> None:
