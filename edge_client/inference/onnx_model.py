@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from edge_client.inference.providers.session import GuardedSession, open_session
 from edge_client.inference.providers.table import CPU
 from edge_client.security.trusted_key import TrustedKey, check_model
 from edge_client.system.process_memory import is_shortage, trim_heap
-from schemas.errors import ConfigError, EdgeError
+from schemas.errors import ConfigError, EdgeError, format_count
 from schemas.security.manifest import Manifest
 from schemas.values import Preprocessing
 
@@ -131,9 +132,21 @@ class LoadedModel:
         return np.concatenate([self.task.answers(self._outputs(part), self.inputs(part)) for part in parts])
 
     def _outputs(self, images: Pixels) -> Inputs:
-        """Outputs [N, L] of raw images [N, C, H, W] in the units of the labels."""
-        outputs = self.logits(images)
-        return in_units(outputs, self.preprocessing) if self.task.labels == "numbers" else outputs
+        """Outputs [N, L] of raw images [N, C, H, W] in the units of the labels.
+
+        `ConfigError` unless L is the task's for these names and this input; a classifier may name fewer.
+        """
+        outputs, task, names = self.logits(images), self.task, self.preprocessing.class_names
+        width = task.width(task.outputs(len(names), self.input_shape), self.input_shape)
+        found = math.prod(outputs.shape[1:])
+        is_known = names or not task.has_named_outputs
+        if is_known and (found < width if task.exclusive else found != width):
+            raise ConfigError(
+                f"{self.path.name} gives {format_count(found, 'number')} per example, and the task "
+                f"'{task.name}' has {width} for {format_count(len(names), 'name')} and {self.examples} of "
+                f"{in_words(self.input_shape)}"
+            )
+        return in_units(outputs, self.preprocessing) if task.labels == "numbers" else outputs
 
     def rank(self, probabilities: Inputs, *, top: int = 1) -> tuple[Ranked, ...]:
         """The `top` entries of one row of probabilities [classes], best first."""

@@ -83,8 +83,12 @@ def named(data: LocalData) -> LocalData:
 
 
 def with_names(path: Path, source: Path, names: list[str]) -> Path:
+    return with_metadata(path, source, class_names=json.dumps(names))
+
+
+def with_metadata(path: Path, source: Path, **changed: str) -> Path:
     model = onnx.load(source)
-    metadata = {prop.key: prop.value for prop in model.metadata_props} | {"class_names": json.dumps(names)}
+    metadata = {prop.key: prop.value for prop in model.metadata_props} | changed
     onnx.helper.set_model_props(model, metadata)
     onnx.save(model, str(path))
     return path
@@ -144,6 +148,48 @@ def test_boxes_are_compared_in_the_models_pixels(tmp_path) -> None:
     assert comparison.candidate.metrics["map50"] == pytest.approx(1)
     assert comparison.running.metrics["map50"] == 0
     assert (comparison.lost, comparison.won) == (0, 2)
+
+
+def test_a_detector_of_another_grid_is_incompatible_and_in_use_it_is_compared_with_nothing(tmp_path) -> None:
+    """Cells of 8 and 16 pixels are 80; those of 4, 8 and 16 are 336."""
+    labels = np.array([[[0, 8, 8, 24, 24]]], np.float32)
+    shown = make_labelled_data(np.zeros((1, 1, 64, 64), np.uint8), labels, class_names=("cat", "dog"))
+    data, measuring = LocalData(shown, shown), tmp_path / "examples.npz"
+    usual = says_box(tmp_path / "usual.onnx", (8, 8, 24, 24))
+    module, drawn = nn.Sequential(nn.Flatten(), nn.Linear(64 * 64, 7 * 80)), tmp_path / "drawn.onnx"
+    about = Preprocessing(class_names=("cat", "dog"))
+    export_onnx(module.eval(), drawn, input_shape=(1, 64, 64), preprocessing=about, provenance={})
+    other = with_metadata(tmp_path / "80.onnx", drawn, task="detection")
+    refused = ComparisonRunner(lambda: data, measuring).compare(ModelPair(usual, other), 60)
+    assert refused.objection == (
+        Cause.INCOMPATIBLE,
+        "80.onnx gives 560 numbers per example, and the task 'detection' has 2352 for 2 names and images of "
+        "1x64x64",
+    )
+    replaced = ComparisonRunner(lambda: data, measuring).compare(ModelPair(other, usual), 60)
+    assert (replaced.running, replaced.candidate.metrics["map50"]) == (None, pytest.approx(1))
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "outputs"),
+    [
+        ("classification", np.array([0, 1]), 1),
+        ("multi-label", np.eye(2, dtype=np.float32), 3),
+        ("regression", np.eye(2, dtype=np.float32), 3),
+        ("anomaly", np.array([0, 1]), 3),
+    ],
+)
+def test_a_file_with_another_number_of_outputs_than_its_task_has_is_incompatible(
+    task: str, labels: np.ndarray, outputs: int, tmp_path
+) -> None:
+    names = ("a", "b")
+    shown = make_labelled_data(np.zeros((2, 1, 8, 8), np.uint8), labels, class_names=names)
+    path, module = tmp_path / "other.onnx", nn.Sequential(nn.Flatten(), nn.Linear(64, outputs))
+    about = Preprocessing(class_names=names)
+    export_onnx(module.eval(), path, input_shape=(1, 8, 8), preprocessing=about, provenance={}, task=task)
+    cause, why = compare_models(path, None, shown)["objection"]
+    assert cause == Cause.INCOMPATIBLE
+    assert why.startswith(f"other.onnx gives {outputs} number")
 
 
 def test_a_model_without_a_class_of_the_device_is_refused_with_both_lists(data, good, tmp_path) -> None:
