@@ -125,7 +125,9 @@ def _answer(args: argparse.Namespace, model: "LoadedModel") -> int:
         return _answer_lines(args, model)
     answers: list[dict[str, Any]] = []
     known: list[Answers] = []
-    drawn: set[Path] = set()
+    drawn: dict[Path, bytes] = {}
+    if args.draw is not None:
+        _check_draw(args.draw, model)
     for named in (read_input(path, model) for path in args.inputs):
         with said_in_one_line(model.path):
             predicted = model.predict(named.images)
@@ -137,20 +139,16 @@ def _answer(args: argparse.Namespace, model: "LoadedModel") -> int:
             _draw(args.draw, model, replace(named, frames=frames), predicted, drawn)
         for note in named.notes:
             say(f"note: {note}", file=sys.stderr)
+    for path, picture in drawn.items():
+        path.write_bytes(picture)
     labelled = sum(len(part.labels) for part in known)
     metrics = model.measured_on(known)
     _print(args, model, answers, metrics=metrics, labelled=labelled)
     return 0
 
 
-def _draw(
-    folder: Path, model: "LoadedModel", named: "NamedExamples", answers: "Inputs", drawn: set[Path]
-) -> None:
-    """Write the pictures of an input with their boxes; `ConfigError` for a model that finds none.
-
-    Of pictures of one name, as of several folders, the second is `NAME-2.png`; `drawn` are those until now.
-    """
-    from edge_client.inference.queries import draw_boxes
+def _check_draw(folder: Path, model: "LoadedModel") -> None:
+    """Make the folder; `ConfigError` for a model that finds no boxes."""
     from edge_client.storage.atomic_files import usable_folder
 
     if model.task.labels != "boxes":
@@ -159,13 +157,23 @@ def _draw(
             remedy="leave --draw out",
         )
     usable_folder(folder, option="--draw")
+
+
+def _draw(
+    folder: Path, model: "LoadedModel", named: "NamedExamples", answers: "Inputs", drawn: dict[Path, bytes]
+) -> None:
+    """Draw the pictures of an input with their boxes, to be written once all inputs are answered.
+
+    Of pictures of one name, as of several folders, the second is `NAME-2.png`; `drawn` are those until now.
+    """
+    from edge_client.inference.queries import draw_boxes
+
     for name, picture, row, frame in zip(named.names, named.images, answers, named.frames, strict=True):
         made = draw_boxes(picture, model.preprocessing.scale, model.boxes(row, frame), frame)
         stem = Path(name).stem
         names = (f"{stem}-{number}" if number > 1 else stem for number in itertools.count(1))
         path = next(path for each in names if (path := folder / f"{each}.png") not in drawn)
-        path.write_bytes(made)
-        drawn.add(path)
+        drawn[path] = made
 
 
 def _answer_lines(args: argparse.Namespace, model: "LoadedModel") -> int:

@@ -224,6 +224,13 @@ def test_lines_of_standard_input_are_not_drawn(
     assert not (tmp_path / "found").exists()
 
 
+def test_nothing_is_drawn_if_an_input_is_missing(path: Path, tmp_path: Path) -> None:
+    Image.fromarray(PICTURES[0, 0]).save(photo := tmp_path / "photo.png")
+    inputs = [str(photo), str(tmp_path / "missing.png")]
+    assert main(["infer", str(path), *inputs, "--draw", str(tmp_path / "found")]) == 2
+    assert not [*tmp_path.glob("found/*")]
+
+
 def test_pictures_of_one_name_are_all_drawn(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
