@@ -128,11 +128,11 @@ class Handler(BaseHTTPRequestHandler):
             case "/predict":
                 self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "send the image with POST", Allow="POST")
             case _:
-                self._refuse(HTTPStatus.NOT_FOUND, THERE_IS)
+                self._refuse(HTTPStatus.NOT_FOUND, self._there_is)
 
     def do_POST(self) -> None:
         if urlsplit(self.path).path != "/predict":
-            self._refuse(HTTPStatus.NOT_FOUND, THERE_IS)
+            self._refuse(HTTPStatus.NOT_FOUND, self._there_is)
             return
         if (body := self._body()) is None:
             return
@@ -177,7 +177,11 @@ class Handler(BaseHTTPRequestHandler):
         """Refuse what the base class does not pass on: another method, or no request at all."""
         status = HTTPStatus(code)
         is_method = status is HTTPStatus.NOT_IMPLEMENTED
-        self._refuse(status, THERE_IS if is_method else message or status.phrase)
+        self._refuse(status, self._there_is if is_method else message or status.phrase)
+
+    @property
+    def _there_is(self) -> str:
+        return THERE_IS + (", and GET / for a browser" if self.server.predictor.keeps_last else "")
 
     def _send_json(self, status: HTTPStatus, document: Any, **headers: str) -> None:
         self._send(status, json.dumps(document).encode() + b"\n", JSON, **headers)

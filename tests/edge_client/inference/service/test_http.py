@@ -79,12 +79,15 @@ def test_a_page_shows_names_as_text(tmp_path: Path) -> None:
     try:
         shown.post(PIXELS)
         status, page = shown.ask("GET", "/")
+        refused = shown.ask("GET", "/other")
     finally:
         shown.connection.close()
         shown.stop()
     assert status == 200
     assert "<h1>ant round 2 (" in page
     assert "<li>&lt;b&gt;bee&lt;/b&gt; 100.0%</li>" in page
+    assert refused[0] == 404
+    assert refused[1]["error"].endswith("GET /metrics, and GET / for a browser")
 
 
 def test_health_and_metrics(running: Running) -> None:
