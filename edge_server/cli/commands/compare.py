@@ -132,6 +132,8 @@ def _compare(args: argparse.Namespace) -> int:
         raise ConfigError(
             "name an experiment or recipes", remedy="edge-server compare --list shows the experiments"
         )
+    if number := next(filter(str.isdecimal, names), ""):
+        raise ConfigError(f"'{number}' is not a recipe", remedy="list seeds with commas: --seeds 1,2")
     overrides = [word for word in args.words if "=" in word]
     workers = args.workers or (1 if args.parallel > 1 else None)
     overrides += [f"simulation.workers={workers}"] if workers else []

@@ -49,6 +49,11 @@ def test_without_a_gpu_none_of_the_runs_begins(tmp_path: Path, capsys: pytest.Ca
     assert not (tmp_path / "out").exists()
 
 
+def test_seeds_without_commas_are_said_with_the_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    assert EDGE_SERVER.run(["compare", "league", "--seeds", "1", "2", "--scale", "small"]) == 2
+    assert "'2' is not a recipe: list seeds with commas: --seeds 1,2" in capsys.readouterr().err
+
+
 def test_compare_runs_what_simulate_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["fedavg", "rounds=1", "num-clients=2", "model.name=mlp", "workers=1", "--out"]
     assert EDGE_SERVER.run(["simulate", *words, str(tmp_path / "simulated"), "--seed", "1"]) == 0
