@@ -104,45 +104,55 @@ def test_a_wrong_value_of_training_is_one_line() -> None:
 
 
 UNKNOWN = {
-    "section": (
-        "[federaton]\nrounds = 3\n",
-        "[federaton] unknown key 'federaton' (did you mean 'federation'?)",
-    ),
-    "key": ("[federation]\nround = 3\n", "[federation] round: unknown key 'round' (did you mean 'rounds'?)"),
+    "section": ("federaton", "rounds = 3", "unknown key 'federaton' (did you mean 'federation'?)"),
+    "key": ("federation", "round = 3", "round: unknown key 'round' (did you mean 'rounds'?)"),
     "key of the strategy": (
-        '[strategy]\nprunner = "index"\n',
-        "[strategy] prunner: unknown key 'prunner' (did you mean 'pruner'?)",
+        "strategy",
+        'prunner = "index"',
+        "prunner: unknown key 'prunner' (did you mean 'pruner'?)",
     ),
-    "recipe": ('recipe = "fedavgg"\n', "recipe: unknown recipe 'fedavgg' (did you mean 'fedavg'?)"),
-    "component": (
-        '[strategy]\npruner = "atention"\n',
-        "[strategy] unknown pruner 'atention' (did you mean 'attention'?)",
-    ),
+    "component": ("strategy", 'pruner = "atention"', "unknown pruner 'atention' (did you mean 'attention'?)"),
     "component of a list": (
-        '[strategy]\ntransforms = ["fill-global"]\n',
-        "[strategy] unknown transform 'fill-global' (did you mean 'fill-with-global'?)",
+        "strategy",
+        'transforms = ["fill-global"]',
+        "unknown transform 'fill-global' (did you mean 'fill-with-global'?)",
     ),
     "option": (
-        '[strategy]\nserver-optimizer = { name = "sgd", learning-rat = 1.0 }\n',
-        "[strategy] server optimizer 'sgd' has no option 'learning-rat' (did you mean 'learning-rate'?)",
+        "strategy",
+        'server-optimizer = { name = "sgd", learning-rat = 1.0 }',
+        "server optimizer 'sgd' has no option 'learning-rat' (did you mean 'learning-rate'?)",
     ),
     "model": (
-        '[model]\nname = "two-n"\n',
-        "[model] unknown model 'two-n' (did you mean 'two-nn'?);"
-        " your own network is named package.module:factory, a library's torchvision:NAME or timm:NAME, and a"
-        " detector on any of these detector:NAME",
+        "model",
+        'name = "two-n"',
+        "unknown model 'two-n' (did you mean 'two-nn'?); your own network is named "
+        "package.module:factory, a library's torchvision:NAME or timm:NAME, and a detector on any "
+        "of these detector:NAME",
     ),
     "partition": (
-        '[data]\npartition = "dirichlett"\n',
-        "[data] unknown partition 'dirichlett' (did you mean 'dirichlet'?)",
+        "data",
+        'partition = "dirichlett"',
+        "unknown partition 'dirichlett' (did you mean 'dirichlet'?)",
     ),
 }
 
 
 @pytest.mark.parametrize("what", UNKNOWN)
 def test_an_unknown_name_is_reported_with_its_file_and_the_nearest_name(write, what):
-    text, message = UNKNOWN[what]
-    assert complaint(write(text)) == f"home.toml: {message}"
+    section, line, message = UNKNOWN[what]
+    assert complaint(write(f"[{section}]\n{line}\n")) == f"home.toml: [{section}] {message}"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('recipe = "fedavgg"', "recipe: unknown recipe 'fedavgg' (did you mean 'fedavg'?)"),
+        ("recipe = 3", "[recipe] input should be a valid dictionary"),
+        ("federation = 3", "[federation] input should be a valid dictionary"),
+    ],
+)
+def test_a_wrong_line_outside_of_any_section_is_reported_with_its_file(write, line, message):
+    assert complaint(write(f"{line}\n")).startswith(f"home.toml: {message}")
 
 
 def test_a_key_in_the_wrong_place_is_reported_with_its_section(write):
@@ -172,40 +182,29 @@ def test_an_unknown_component_of_local_training_is_reported_before_the_run(write
 
 TYPES = {
     "a word for a number": (
-        '[federation]\nrounds = "many"\n',
-        "[federation] rounds: input should be a valid integer,"
-        " unable to parse string as an integer, got 'many'",
+        "federation",
+        'rounds = "many"',
+        "rounds: input should be a valid integer, unable to parse string as an integer, got 'many'",
     ),
-    "half a round": (
-        "[federation]\nrounds = 2.5\n",
-        "[federation] rounds: input should be a valid integer, ",
-    ),
-    "a number for a name": (
-        "[federation]\nname = 2\n",
-        "[federation] name: input should be a valid string, got 2",
-    ),
-    "a number for a section": ("federation = 3\n", "[federation] input should be a valid dictionary"),
-    "a number for a component": (
-        "[strategy]\npruner = 3\n",
-        "[strategy] pruner: input should be a valid dictionary",
-    ),
+    "half a round": ("federation", "rounds = 2.5", "rounds: input should be a valid integer, "),
+    "a number for a name": ("federation", "name = 2", "name: input should be a valid string, got 2"),
+    "a number for a component": ("strategy", "pruner = 3", "pruner: input should be a valid dictionary"),
     "a number for a list": (
-        "[tiers]\nratios = 0.5\n",
-        '[tiers] ratios: must be a list, as [0.5, 1] or ["a", "b"] (in a shell within single quotes), got',
+        "tiers",
+        "ratios = 0.5",
+        'ratios: must be a list, as [0.5, 1] or ["a", "b"] (in a shell within single quotes), got',
     ),
-    "a word for a list": (
-        '[strategy]\ntransforms = "clip"\n',
-        "[strategy] transforms: must be a list, as [0.5, 1]",
-    ),
+    "a word for a list": ("strategy", 'transforms = "clip"', "transforms: must be a list, as [0.5, 1]"),
     "a word for an option": (
-        '[strategy]\nserver-optimizer = { name = "sgd", learning-rate = "fast" }\n',
-        "[strategy] server optimizer 'sgd': learning-rate: input should be a valid number",
+        "strategy",
+        'server-optimizer = { name = "sgd", learning-rate = "fast" }',
+        "server optimizer 'sgd': learning-rate: input should be a valid number",
     ),
     "a word that is not a choice": (
-        '[federation]\ndeliver = "maybe"\n',
-        "[federation] deliver: input should be 'trial', 'force' or 'none'",
+        "federation",
+        'deliver = "maybe"',
+        "deliver: input should be 'trial', 'force' or 'none'",
     ),
-    "a number for a recipe": ("recipe = 3\n", "[recipe] input should be a valid dictionary"),
 }
 
 
@@ -230,65 +229,48 @@ def test_both_sides_of_a_size_are_checked_as_a_list(write):
 
 @pytest.mark.parametrize("what", TYPES)
 def test_a_value_of_the_wrong_type_is_reported_with_its_file_and_key(write, what):
-    text, message = TYPES[what]
-    assert complaint(write(text)).startswith(f"home.toml: {message}")
+    section, line, message = TYPES[what]
+    assert complaint(write(f"[{section}]\n{line}\n")).startswith(f"home.toml: [{section}] {message}")
 
 
 IMPOSSIBLE = {
     "fewer rounds than none": (
-        "[federation]\nrounds = -1\n",
-        "[federation] rounds: input should be greater than or equal to 0, got -1",
+        "federation",
+        "rounds = -1",
+        "rounds: input should be greater than or equal to 0, got -1",
     ),
-    "a negative seed": ("[federation]\nseed = -1\n", "[federation] seed: "),
-    "a name that breaks topics": (
-        '[federation]\nname = "a/b"\n',
-        "[federation] name: string should match pattern",
-    ),
-    "no clients": (
-        "[clients]\nfraction = 0.0\n",
-        "[clients] fraction: input should be greater than 0, got 0.0",
-    ),
-    "more than all clients": (
-        "[clients]\nfraction = 1.5\n",
-        "[clients] fraction: input should be less than or equal",
-    ),
-    "a quorum that is not a number": (
-        "[clients]\nquorum = nan\n",
-        "[clients] quorum: input should be a finite number",
-    ),
-    "an endless deadline": (
-        "[clients]\ndeadline-s = inf\n",
-        "[clients] deadline-s: input should be a finite number",
-    ),
-    "a deadline of zero": (
-        "[clients]\ndeadline-s = 0\n",
-        "[clients] deadline-s: input should be greater than 0, got 0",
-    ),
-    "momentum of 1": ("[training]\nmomentum = 1.0\n", "[training] momentum: input should be less than 1"),
-    "no tiers": ("[tiers]\nratios = []\n", "[tiers] ratios: list should have at least 1 item"),
+    "a negative seed": ("federation", "seed = -1", "seed: "),
+    "a name that breaks topics": ("federation", 'name = "a/b"', "name: string should match pattern"),
+    "no clients": ("clients", "fraction = 0.0", "fraction: input should be greater than 0, got 0.0"),
+    "more than all clients": ("clients", "fraction = 1.5", "fraction: input should be less than or equal"),
+    "a quorum that is not a number": ("clients", "quorum = nan", "quorum: input should be a finite number"),
+    "an endless deadline": ("clients", "deadline-s = inf", "deadline-s: input should be a finite number"),
+    "a deadline of zero": ("clients", "deadline-s = 0", "deadline-s: input should be greater than 0, got 0"),
+    "momentum of 1": ("training", "momentum = 1.0", "momentum: input should be less than 1"),
+    "no tiers": ("tiers", "ratios = []", "ratios: list should have at least 1 item"),
     "a tier without channels": (
-        "[tiers]\nratios = [0.5, 1.0]\n",
-        "[tiers] ratios.1: input should be less than 1, got 1.0",
+        "tiers",
+        "ratios = [0.5, 1.0]",
+        "ratios.1: input should be less than 1, got 1.0",
     ),
-    "images without height": (
-        "[model]\ninput-shape = [1, 0, 8]\n",
-        "[model] input-shape.1: input should be greater",
-    ),
+    "images without height": ("model", "input-shape = [1, 0, 8]", "input-shape.1: input should be greater"),
     "a partition without its parameter": (
-        '[data]\npartition = "dirichlet"\n',
-        "[data] partition 'dirichlet' is written dirichlet(alpha=...)",
+        "data",
+        'partition = "dirichlet"',
+        "partition 'dirichlet' is written dirichlet(alpha=...)",
     ),
     "an option out of its range": (
-        '[strategy]\npruner = { name = "attention", first-round = "never" }\n',
-        "[strategy] pruner 'attention': first-round is 'prune-first', 'train' or 'score-only', not 'never'",
+        "strategy",
+        'pruner = { name = "attention", first-round = "never" }',
+        "pruner 'attention': first-round is 'prune-first', 'train' or 'score-only', not 'never'",
     ),
 }
 
 
 @pytest.mark.parametrize("what", IMPOSSIBLE)
 def test_an_impossible_value_is_reported_with_its_file_and_key(write, what):
-    text, message = IMPOSSIBLE[what]
-    assert complaint(write(text)).startswith(f"home.toml: {message}")
+    section, line, message = IMPOSSIBLE[what]
+    assert complaint(write(f"[{section}]\n{line}\n")).startswith(f"home.toml: [{section}] {message}")
 
 
 def test_every_problem_has_its_own_line(write):
