@@ -10,21 +10,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import paho.mqtt.client as mqtt
-from paho.mqtt.enums import CallbackAPIVersion
-
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.service_folder import ServiceFolder
-from edge_server.transport.broker.launch import running_broker
+from edge_server.transport.broker.launch import free_port, running_broker
 from schemas.messages import Birth, encode_message
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import CapabilityProfile, DataCard
 from tests.benchmarks.figure import Figure
-from tests.benchmarks.fleet_page import add_user, first_paints, free_port
+from tests.benchmarks.fleet_page import add_user, first_paints
 from tests.benchmarks.options import Options
 from tests.benchmarks.processes import Started, cpu_seconds
 from tests.benchmarks.resident import peak_rss
 from tests.browser.screen import find_chromium
+from tests.mqtt_clients import connected_client
 
 FEDERATION, DEVICES, SITES = "large", 2000, 50
 DEADLINE_S = 120.0
@@ -106,19 +104,15 @@ def serving(devices: int) -> Iterator[LargeFleet]:
 
 
 def _publish_births(url: str, devices: int) -> None:
-    client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
-    client.connect("127.0.0.1", int(url.rpartition(":")[2]))
-    client.loop_start()
-    for number in range(devices):
-        device = f"pi-{number:04}"
-        labels = {"site": f"s{number % SITES}", "role": "camera"}
-        birth = Birth(
-            federation=FEDERATION, device=device, session=1, profile=PROFILE, data=CARD, labels=labels
-        )
-        topic = str(DeviceTopic(FEDERATION, device, Channel.BIRTH))
-        client.publish(topic, encode_message(birth), qos=1, retain=True).wait_for_publish(DEADLINE_S)
-    client.disconnect()
-    client.loop_stop()
+    with connected_client("127.0.0.1", int(url.rpartition(":")[2])) as client:
+        for number in range(devices):
+            device = f"pi-{number:04}"
+            labels = {"site": f"s{number % SITES}", "role": "camera"}
+            birth = Birth(
+                federation=FEDERATION, device=device, session=1, profile=PROFILE, data=CARD, labels=labels
+            )
+            topic = str(DeviceTopic(FEDERATION, device, Channel.BIRTH))
+            client.publish(topic, encode_message(birth), qos=1, retain=True).wait_for_publish(DEADLINE_S)
 
 
 def _await_devices(folder: ServiceFolder, devices: int, process: "subprocess.Popen[bytes]") -> None:

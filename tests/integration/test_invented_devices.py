@@ -6,17 +6,17 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-import paho.mqtt.client as mqtt
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
 
 from edge_client.system.logging.setup import MAX_DEVICES, LimitedHandler
 from edge_client.transport.broker_link import BrokerAddress
 from tests.integration.conftest import DEADLINE_S, ONE_BROKER, demo_config
 from tests.integration.device_threads import devices
+from tests.mqtt_clients import connected_client
 
 GHOSTS, MALFORMED = 1500, 1500
 CARD = {"source": "digits", "examples": 10, "input_shape": [1, 8, 8], "num_classes": 10}
+DEVICES = "fed/v1/test/devices"
 
 
 @pytest.fixture
@@ -32,18 +32,14 @@ def written() -> Iterator[io.StringIO]:
 
 def flood(address: BrokerAddress) -> None:
     """Publish retained births of devices that do not exist, and malformed messages of others."""
-    client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="mallory", protocol=mqtt.MQTTv5)
-    client.connect(address.host, address.port)
-    client.loop_start()
-    for number in range(GHOSTS):
-        name = f"ghost-{number}"
-        birth = {"kind": "birth", "federation": "test", "device": name, "session": 1, "data": CARD}
-        last = client.publish(f"fed/v1/test/devices/{name}/up/birth", json.dumps(birth), qos=1, retain=True)
-    for number in range(MALFORMED):
-        last = client.publish(f"fed/v1/test/devices/junk-{number}/up/control", b'{"kind": "gossip"}', qos=1)
-    last.wait_for_publish(DEADLINE_S)
-    client.disconnect()
-    client.loop_stop()
+    with connected_client(address.host, address.port) as client:
+        for number in range(GHOSTS):
+            name = f"ghost-{number}"
+            birth = {"kind": "birth", "federation": "test", "device": name, "session": 1, "data": CARD}
+            last = client.publish(f"{DEVICES}/{name}/up/birth", json.dumps(birth), qos=1, retain=True)
+        for number in range(MALFORMED):
+            last = client.publish(f"{DEVICES}/junk-{number}/up/control", b'{"kind": "gossip"}', qos=1)
+        last.wait_for_publish(DEADLINE_S)
 
 
 @ONE_BROKER

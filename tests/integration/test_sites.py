@@ -7,9 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import paho.mqtt.client as mqtt
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
 
 from edge_client.transport.broker_link import BrokerAddress, parse_address
 from edge_server.config.config import Config
@@ -21,6 +19,7 @@ from schemas.topics import Channel, DeviceTopic, SiteTopic
 from schemas.values import DataCard
 from tests.integration.conftest import DEADLINE_S, ONE_BROKER, Command, Run, demo_config, read_until
 from tests.integration.device_threads import in_threads, sharing_agent
+from tests.mqtt_clients import connected_client
 from tests.slow import mark_slow
 
 NAMES = ("barn.a", "barn.b", "loose")
@@ -117,14 +116,10 @@ def test_a_gateway_of_an_unknown_site_is_told_so_and_ends(
 @pytest.fixture
 def publish(address: BrokerAddress) -> Iterator[Callable[[object, bytes], None]]:
     """Publish as a client without any access control."""
-    client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="stranger")
-    client.connect(address.host, address.port)
-    client.loop_start()
-    yield lambda topic, payload: client.publish(str(topic), payload, qos=1, retain=True).wait_for_publish(
-        DEADLINE_S
-    )
-    client.disconnect()
-    client.loop_stop()
+    with connected_client(address.host, address.port) as client:
+        yield lambda topic, payload: client.publish(str(topic), payload, qos=1, retain=True).wait_for_publish(
+            DEADLINE_S
+        )
 
 
 @ONE_BROKER

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import paho.mqtt.client as paho
 import pytest
 
 from edge_server.fleet.part import Heard, Part, ServiceContext
@@ -18,6 +17,7 @@ from edge_server.transport.broker.launch import running_broker
 from schemas.errors import ConfigError
 from schemas.messages import Birth, BlobRequest, Death, Message, Telemetry, encode_message
 from schemas.values import BoardState, DataCard
+from tests.mqtt_clients import connected_client
 
 DEADLINE_S = 30
 CARD = DataCard(source="digits", examples=10, input_shape=(1, 8, 8), num_classes=10)
@@ -72,10 +72,10 @@ def served(folder: Path, broker: str, listener: Listener) -> Iterator[FleetServi
 
 @pytest.fixture(scope="module")
 def publish(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Callable[[str, Message], None]]]:
-    with running_broker("embedded", tmp_path_factory.mktemp("broker")) as broker:
-        client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
-        client.connect(broker.host, broker.port)
-        client.loop_start()
+    with (
+        running_broker("embedded", tmp_path_factory.mktemp("broker")) as broker,
+        connected_client(broker.host, broker.port) as client,
+    ):
 
         def send(topic: str, message: Message) -> None:
             sent = client.publish(
@@ -84,8 +84,6 @@ def publish(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Cal
             sent.wait_for_publish(DEADLINE_S)
 
         yield broker.url, send
-        client.disconnect()
-        client.loop_stop()
 
 
 def test_the_inventory_follows_what_devices_say(

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import paho.mqtt.client as paho
 import pytest
 
 from edge_client.agent.agent import Agent
@@ -37,6 +36,7 @@ from edge_server.transport.broker.launch import running_broker
 from schemas.messages import Death, encode_message
 from schemas.messages.remote import Diagnostic
 from schemas.values import CapabilityProfile
+from tests.mqtt_clients import connected_client
 
 DEADLINE_S = 30
 CHECKS = {
@@ -100,28 +100,18 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def await_births(host: str, port: int, names: set[str]) -> None:
     """Wait until the broker retains the births of these devices."""
     born: queue.SimpleQueue[str] = queue.SimpleQueue()
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
-    client.on_message = lambda _client, _data, message: born.put(message.topic.split("/")[4])
-    client.on_connect = lambda *_: client.subscribe("fed/v1/home/devices/+/up/birth")
-    client.connect(host, port)
-    client.loop_start()
-    left = set(names)
-    while left:
-        left.discard(born.get(timeout=DEADLINE_S))
-    client.disconnect()
-    client.loop_stop()
+    births = "fed/v1/home/devices/+/up/birth"
+    with connected_client(host, port, births, hear=lambda topic, _: born.put(topic.split("/")[4])):
+        left = set(names)
+        while left:
+            left.discard(born.get(timeout=DEADLINE_S))
 
 
 def say_goodbye(host: str, port: int) -> None:
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
-    client.connect(host, port)
-    client.loop_start()
     death = encode_message(Death(federation="home", device="pi-4", session=1))
-    client.publish("fed/v1/home/devices/pi-4/up/birth", death, qos=1, retain=True).wait_for_publish(
-        DEADLINE_S
-    )
-    client.disconnect()
-    client.loop_stop()
+    with connected_client(host, port) as client:
+        sent = client.publish("fed/v1/home/devices/pi-4/up/birth", death, qos=1, retain=True)
+        sent.wait_for_publish(DEADLINE_S)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from typing import Any
 
 import paho.mqtt.client as mqtt
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
 
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.broker_link import BrokerAddress, TlsFiles
@@ -22,6 +21,7 @@ from edge_server.transport.receivers.pool import FromReceiver, ReceiverLost, Rec
 from schemas.errors import ConfigError
 from schemas.tensors.chunks import BlobRef, digest_of, encode_chunk
 from schemas.topics import Channel, DeviceTopic
+from tests.mqtt_clients import connected_client
 
 DEADLINE_S = 60.0
 DATA = bytes(range(250)) * 80
@@ -38,12 +38,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def device(broker: RunningBroker) -> Iterator[mqtt.Client]:
-    client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
-    client.connect(broker.host, broker.port)
-    client.loop_start()
-    yield client
-    client.disconnect()
-    client.loop_stop()
+    with connected_client(broker.host, broker.port) as client:
+        yield client
 
 
 def await_kind(inbox: queue.SimpleQueue[Any], kind: type, *, within_s: float = DEADLINE_S) -> Any:
