@@ -1,6 +1,5 @@
 """The page of the fleet service in Chromium: seconds until its first paint, and until it shows devices."""
 
-import socket
 import time
 
 from edge_server.fleet.people.passwords import hash_password
@@ -12,14 +11,6 @@ from tests.browser.screen import opened_browser
 NAME, PASSWORD = "ada", "a password of the benchmark"
 FIRST_PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 SHOWN = "count => document.querySelector('.count')?.innerText.startsWith(count)"
-
-
-def free_port() -> int:
-    """A port of this machine that nothing listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def add_user(folder: ServiceFolder) -> None:

@@ -1,7 +1,6 @@
 """The service's page in Chromium: logins, roles, buttons and their commands, two thousand devices, phones."""
 
 import re
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +17,7 @@ from edge_server.fleet.queue.state import QueueRules
 from edge_server.fleet.settings.page import OidcSettings, PageSettings
 from edge_server.storage import audit_log
 from edge_server.storage.inventory.inventory import Inventory
+from edge_server.transport.broker.launch import free_port
 from schemas.messages import Telemetry
 from schemas.values import BoardState
 from tests.browser.screen import Screen, own
@@ -296,10 +296,8 @@ def test_a_wrong_password_and_an_ended_session_lead_to_the_login(
 def test_a_login_at_a_provider_of_another_site_leads_to_the_page(
     tmp_path: Path, screen: Callable[..., Screen]
 ) -> None:
-    with running_provider() as provider, closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
+    with running_provider() as provider:
+        port = free_port()
         # To a browser `localhost` and 127.0.0.1 are two sites: a redirect carries no Strict cookies.
         url = f"http://localhost:{port}"
         oidc = OidcSettings(issuer=provider.url, client_id="fleet", roles={"fleet-operators": "operator"})

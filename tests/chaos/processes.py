@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from edge_server.transport.broker.launch import find_mosquitto
+from edge_server.transport.broker.launch import find_mosquitto, free_port
 from tests.chaos.links import Links
 from tests.forked import ForkedCommand, start_forked
 
@@ -44,7 +44,7 @@ class Processes:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.run = folder, folder / "run"
-        self.port = _free_port()
+        self.port = free_port()
         self._rounds, self._network = rounds, network
         self.names = tuple(f"device-{number:02d}" for number in range(1, devices + 1))
         self._configure_broker(persistent)
@@ -195,9 +195,3 @@ def end(process: ForkedCommand) -> None:
     """SIGKILL a process and wait for its end."""
     process.kill()
     process.wait(DEADLINE_S)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port

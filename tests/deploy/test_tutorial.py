@@ -1,7 +1,6 @@
 """The tutorial's blocks, run as printed on its page."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from edge_server.config.load import load_config
 from edge_server.observability.snapshot import Snapshot
 from edge_server.simulation.simulator import simulate
 from edge_server.storage.run_files import read_run_files
-from edge_server.transport.broker.launch import find_mosquitto
+from edge_server.transport.broker.launch import find_mosquitto, free_port
 from tests.deploy.pages import DOCS, ROOT, SETUP, blocks, end_group, files_of, write_files
 from tests.edge_server.simulation.in_process import in_process
 
@@ -57,12 +56,6 @@ def test_the_files_of_the_page_form_a_federation(folder: Path) -> None:
     assert (summary.outcome, len(summary.devices)) == ("finished", 3)
     assert read_run_files(folder / "run").history[0].tier_accuracy.keys() == {1, 2, 3}
     assert "mynet:net" in (folder / "run" / "report.md").read_text()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.timeout(2 * DEADLINE_S)

@@ -2,25 +2,18 @@
 
 import json
 import signal
-import socket
 from pathlib import Path
 
 import pytest
 
 from edge_client.cli.main import EDGE_CLIENT
 from edge_server.cli.main import EDGE_SERVER
-from edge_server.transport.broker.launch import running_broker
+from edge_server.transport.broker.launch import free_port, running_broker
 from tests.integration.conftest import DEADLINE_S, Command, read_until
 
 
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_a_device_without_a_broker_reports_it_and_ends_at_ctrl_c(command: Command, tmp_path: Path) -> None:
-    broker = f"mqtt://127.0.0.1:{unused_port()}"
+    broker = f"mqtt://127.0.0.1:{free_port()}"
     process = command(
         "edge-client", "run", "--data", "digits", "--broker", broker, "--state-dir", str(tmp_path)
     )
@@ -34,7 +27,7 @@ def test_a_device_without_a_broker_reports_it_and_ends_at_ctrl_c(command: Comman
 def test_a_server_without_a_broker_reports_it_and_ctrl_c_leaves_a_complete_run_folder(
     command: Command, tmp_path: Path
 ) -> None:
-    broker = f"mqtt://127.0.0.1:{unused_port()}"
+    broker = f"mqtt://127.0.0.1:{free_port()}"
     out = tmp_path / "run"
     process = command(
         "edge-server", "run", "fedavg", "data.source=digits", "--broker", broker, "--out", str(out)

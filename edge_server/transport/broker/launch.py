@@ -108,6 +108,7 @@ def _start(
 
 
 def free_port() -> int:
+    """A port of this machine that nothing listens at."""
     with socket.create_server((HOST, 0)) as probe:
         bound: int = probe.getsockname()[1]
         return bound

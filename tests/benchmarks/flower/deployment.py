@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from edge_server.transport.broker.launch import free_port
 from tests.benchmarks.federation import DEVICES, Work
 from tests.benchmarks.flower.environment import Environment
 from tests.benchmarks.processes import Started, processes
@@ -144,13 +145,6 @@ def deployment(environment: Environment, folder: Path) -> Iterator[Deployment]:
                 env=env,
             )
         yield Deployment(environment, folder, port, wire, started, launched)
-
-
-def free_port() -> int:
-    """A port that is not in use."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def read_marks(path: Path) -> list[Mark]:

@@ -18,7 +18,7 @@ from edge_client.transport import paho_client
 from edge_client.transport.broker_link import Arrived, BrokerAddress, Confirmed, LinkDown, LinkUp
 from edge_client.transport.message_parts import MAX_IN_FLIGHT
 from edge_client.transport.mqtt_client import Link
-from edge_server.transport.broker.launch import RunningBroker, find_mosquitto, running_broker
+from edge_server.transport.broker.launch import RunningBroker, find_mosquitto, free_port, running_broker
 
 DEADLINE_S = 20.0
 CLEAN = 0x02  # The flag of a CONNECT that begins a clean session
@@ -84,12 +84,6 @@ def make() -> Iterator[Make]:
     yield open_owner
     for owner in made:
         owner.link.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

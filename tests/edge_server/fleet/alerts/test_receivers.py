@@ -4,7 +4,6 @@ import base64
 import hashlib
 import hmac
 import json
-import socket
 
 import pytest
 
@@ -22,6 +21,7 @@ from edge_server.fleet.settings.alerts import (
     WebhookReceiver,
 )
 from edge_server.fleet.settings.page import PageSettings
+from edge_server.transport.broker.launch import free_port
 from schemas.errors import ConfigError
 from tests.edge_server.fleet.alerts.receivers import running_hook, running_mailbox
 
@@ -54,12 +54,6 @@ def notification(*firing: Alert, resolved: tuple[Alert, ...] = ()) -> Notificati
     return Notification(
         receiver="ops", rule="silent", severity="warning", at=NOW, firing=firing, resolved=resolved
     )
-
-
-def closed_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 def test_a_message_names_the_device_where_it_is_and_what_to_do():
@@ -137,7 +131,7 @@ def test_a_webhook_that_refuses_or_is_not_there_says_why_in_one_line(tmp_path):
             deliver(notification(alert()))
         with pytest.raises(DeliveryError, match="answered 302 Found; write the address that it redirects to"):
             deliver(notification(alert()))
-    gone = f"http://127.0.0.1:{closed_port()}"
+    gone = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(DeliveryError, match=r"cannot be reached: .*; check the address") as caught:
         webhook(WebhookReceiver(kind="webhook", url=gone), tmp_path)(notification(alert()))
     assert len(str(caught.value).splitlines()) == 1
@@ -180,7 +174,7 @@ def test_a_mail_server_that_refuses_says_why(tmp_path, mailbox_values, settings_
 
 def test_a_mail_server_that_is_not_there_says_so(tmp_path):
     with pytest.raises(DeliveryError, match="did not take the mail: Connection refused; check host, port"):
-        mail(mail_settings(closed_port()), tmp_path)(notification(alert()))
+        mail(mail_settings(free_port()), tmp_path)(notification(alert()))
 
 
 def test_alertmanager_gets_labels_and_an_end_several_posts_ahead(tmp_path):

@@ -23,6 +23,7 @@ from edge_server.observability.dashboard import server_thread
 from edge_server.observability.dashboard.bind_address import PORT, bind_socket, parse_bind_address
 from edge_server.observability.dashboard.server_thread import serve_dashboard
 from edge_server.observability.snapshot import DeviceView, Snapshot
+from edge_server.transport.broker.launch import free_port
 from schemas.errors import ConfigError
 from tests.edge_server.observability.dashboard.folders import ended
 from tests.edge_server.simulation import small
@@ -259,8 +260,7 @@ def test_the_token_from_the_environment_is_required(tmp_path, monkeypatch, capsy
 def test_a_finished_run_is_shown_until_ctrl_c(tmp_path):
     """The command runs in the main thread, as in its own process."""
     folder = ended(tmp_path / "run").path
-    with closing(socket.create_server(ANY)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     seen: list[str] = []
 
     def visit() -> None:

@@ -63,8 +63,7 @@ def test_a_broker_runs_only_inside_the_block(kind: Kind, tmp_path: Path) -> None
 
 
 def test_a_chosen_port_is_used(kind: Kind, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = launch.free_port()
     with running_broker(kind, tmp_path, port=port) as broker:
         assert broker.port == port
 
