@@ -1,6 +1,8 @@
 """Small networks for the pruning tests: one parametrised network that combines the features of real ones."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,6 +12,19 @@ from torch.nn import functional
 from schemas.submodel import ChannelMap, SubModelSpec
 
 INPUT = (3, 8, 8)
+
+
+class Net(nn.Module):
+    """Layers by name, and a forward method given as a function of (net, inputs)."""
+
+    def __init__(self, forward: Callable[[Any, Tensor], Tensor], **layers: Any) -> None:
+        super().__init__()
+        self._forward = forward
+        for name, layer in layers.items():
+            setattr(self, name, layer)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self._forward(self, inputs)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """A network in two parts gives what it gives whole, and an example's features have the same bits anywhere."""
 
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from edge_client.models.frozen_part import BATCH, find_split, split
 from edge_client.models.frozen_values import NoSplit
 from edge_client.models.modes import evaluating
 from schemas.values import ModelSpec
+from tests.edge_client.networks import Net
 
 PICTURE = (3, 8, 8)
 
@@ -24,19 +27,21 @@ def pictures(count: int) -> Tensor:
     return torch.randn(count, *PICTURE, generator=torch.Generator().manual_seed(1))
 
 
-class Branching(nn.Module):
+def branching() -> Net:
     """A convolution whose output is used by a trained block and by the way around it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.block = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
-        self.head = nn.Linear(4, 2)
+    def forward(net: Any, inputs: Tensor) -> Any:
+        values = torch.relu(net.first(inputs))
+        values = torch.relu(values + net.block(torch.relu(values)))
+        return net.head(values.mean((2, 3)))
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        values = torch.relu(self.first(inputs))
-        values = torch.relu(values + self.block(torch.relu(values)))
-        outputs: Tensor = self.head(values.mean((2, 3)))
-        return outputs
+    first, block = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+    return Net(forward, first=first, block=block, head=nn.Linear(4, 2))
+
+
+def first_and_head(forward: Callable[[Any, Tensor], Any]) -> Net:
+    """Two linear layers, 6 to 4 to 2 channels."""
+    return Net(forward, first=nn.Linear(6, 4), head=nn.Linear(4, 2))
 
 
 def convolutional(*between: nn.Module) -> nn.Sequential:
@@ -66,14 +71,14 @@ def test_the_boundary_of_a_head_is_behind_the_pool() -> None:
 
 def test_a_value_that_goes_around_a_trained_block_is_stored_once() -> None:
     trained = ("block.weight", "block.bias", "head.weight", "head.bias")
-    parts, inputs = find_split(module := Branching(), trained, PICTURE), pictures(20)
+    parts, inputs = find_split(module := branching(), trained, PICTURE), pictures(20)
     assert parts.width == 4 * 8 * 8
     assert parts.arrays == {"first.weight", "first.bias"}
     assert torch.allclose(parts.rest(parts.features(inputs)), module(inputs), atol=1e-6)
 
 
 def test_both_sides_of_a_skip_are_stored_where_both_are_frozen() -> None:
-    parts = find_split(Branching(), ("head.weight", "head.bias"), PICTURE)
+    parts = find_split(branching(), ("head.weight", "head.bias"), PICTURE)
     assert parts.width == 4
 
 
@@ -96,7 +101,7 @@ def test_the_bits_of_features_do_not_depend_on_the_batch(name: str) -> None:
 
 def test_a_narrower_network_is_searched_in_few_passes_as_its_frozen_part_is_known() -> None:
     trained = ("block.weight", "block.bias", "head.weight", "head.bias")
-    parts, narrower, passed = find_split(module := Branching(), trained, PICTURE), Branching(), list[int]()
+    parts, narrower, passed = find_split(module := branching(), trained, PICTURE), branching(), list[int]()
     narrower.load_state_dict(module.state_dict())
     # The search runs a copy, which has the hook as well.
     narrower.first.register_forward_hook(lambda layer, inputs, outputs: passed.append(len(inputs[0])))
@@ -124,25 +129,18 @@ def test_dropout_behind_the_boundary_is_drawn_as_in_the_whole_network() -> None:
         assert torch.allclose(parts.rest(features), module(inputs), atol=1e-6)
 
 
-class Skipped(nn.Module):
+def skipped(net: Any, inputs: Tensor) -> Any:
     """A trained block that is left out at random in training, by code of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.block, self.head = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 2)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        values = self.first(inputs)
-        if self.training:
-            values = values + self.block(values) * torch.bernoulli(torch.full_like(values[:, :1], 0.5))
-        else:
-            values = values + self.block(values) / 2
-        outputs: Tensor = self.head(values)
-        return outputs
+    values = net.first(inputs)
+    if net.training:
+        values = values + net.block(values) * torch.bernoulli(torch.full_like(values[:, :1], 0.5))
+    else:
+        values = values + net.block(values) / 2
+    return net.head(values)
 
 
 def test_what_code_does_in_training_alone_follows_the_mode_of_the_rest() -> None:
-    module = Skipped()
+    module = Net(skipped, first=nn.Linear(6, 6), block=nn.Linear(6, 6), head=nn.Linear(6, 2))
     parts = find_split(module, ("block.weight", "block.bias", "head.weight", "head.bias"), (6,))
     inputs = torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
     features = parts.features(inputs)
@@ -169,16 +167,8 @@ def test_a_normalisation_in_training_ends_the_frozen_part() -> None:
 
 
 def test_code_that_looks_at_the_whole_batch_ends_the_frozen_part() -> None:
-    class Centred(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.head = nn.Linear(6, 4), nn.Linear(4, 2)
-
-        def forward(self, inputs: Tensor) -> Tensor:
-            outputs: Tensor = self.head(self.first(inputs - inputs.mean(0)))
-            return outputs
-
-    assert split(Centred(), ("head.weight", "head.bias"), (6,)) is None
+    centred = first_and_head(lambda net, inputs: net.head(net.first(inputs - inputs.mean(0))))
+    assert split(centred, ("head.weight", "head.bias"), (6,)) is None
 
 
 def test_a_network_with_a_trained_beginning_or_without_a_frozen_array_is_not_split() -> None:
@@ -194,42 +184,28 @@ def test_features_that_take_far_more_memory_than_inputs_are_not_made() -> None:
 
 
 def test_a_network_that_cannot_be_traced_is_not_split_and_says_why() -> None:
-    class Deciding(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.head = nn.Linear(6, 4), nn.Linear(4, 2)
-
-        def forward(self, inputs: Tensor) -> Tensor:
-            values = self.first(inputs)
-            outputs: Tensor = self.head(torch.stack([row if row.sum() > 0 else -row for row in values]))
-            return outputs
+    def decide(net: Any, inputs: Tensor) -> Any:
+        return net.head(torch.stack([row if row.sum() > 0 else -row for row in net.first(inputs)]))
 
     with pytest.raises(NoSplit, match="cannot be traced"):
-        find_split(Deciding(), ("head.weight", "head.bias"), (6,))
-    module = nn.Sequential(nn.Linear(6, 6), Deciding(), nn.Linear(2, 2))
+        find_split(first_and_head(decide), ("head.weight", "head.bias"), (6,))
+    module = nn.Sequential(nn.Linear(6, 6), first_and_head(decide), nn.Linear(2, 2))
     assert find_split(module, ("2.weight", "2.bias"), (6,)).width == 2
 
 
-class Windowed(nn.Module):
+def windowed(net: Any, inputs: Tensor) -> Any:
     """Averages over windows that fit its inputs: `torch.fx` cannot trace it, as it decides by their shape."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1)
-        self.drop = nn.Dropout(0.5)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        values = torch.relu(self.first(inputs))
-        if values.shape[2] % 2 == 0:
-            values = nn.functional.avg_pool2d(values, 2)
-        # A mask that every pass makes anew.
-        mask = torch.ones(4, 4).tril()
-        outputs: Tensor = self.last(self.drop(values) * mask)
-        return outputs
+    values = torch.relu(net.first(inputs))
+    if values.shape[2] % 2 == 0:
+        values = nn.functional.avg_pool2d(values, 2)
+    # A mask that every pass makes anew.
+    mask = torch.ones(4, 4).tril()
+    return net.last(net.drop(values) * mask)
 
 
 def test_a_block_that_decides_by_shapes_is_divided() -> None:
-    module = nn.Sequential(nn.Conv2d(3, 4, 1), Windowed(), nn.Flatten(), nn.Linear(64, 2)).train()
+    block = Net(windowed, first=nn.Conv2d(4, 4, 1), last=nn.Conv2d(4, 4, 1), drop=nn.Dropout(0.5))
+    module = nn.Sequential(nn.Conv2d(3, 4, 1), block, nn.Flatten(), nn.Linear(64, 2)).train()
     parts = find_split(module, ("1.last.weight", "1.last.bias", *head_of(module)), PICTURE)
     # Behind the pool, and before what is random.
     assert parts.width == 4 * 4 * 4
@@ -248,47 +224,29 @@ def test_a_block_that_decides_by_shapes_is_divided() -> None:
 
 
 def test_a_network_that_counts_its_examples_is_not_divided() -> None:
-    class Counting(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.head = nn.Linear(6, 4), nn.Linear(4, 2)
+    def count(net: Any, inputs: Tensor) -> Any:
+        values = net.first(inputs)
+        return net.head(torch.stack([values[place] for place in range(len(values))]))
 
-        def forward(self, inputs: Tensor) -> Tensor:
-            values = self.first(inputs)
-            outputs: Tensor = self.head(torch.stack([values[place] for place in range(len(values))]))
-            return outputs
-
-    assert split(Counting(), ("head.weight", "head.bias"), (6,)) is None
+    assert split(first_and_head(count), ("head.weight", "head.bias"), (6,)) is None
 
 
 def test_a_network_that_is_another_each_time_is_not_split() -> None:
-    class Random(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(20))
-            self.head = nn.Linear(6, 2)
+    def choose(net: Any, inputs: Tensor) -> Any:
+        for layer in net.layers:
+            inputs = layer(inputs) if random.random() < 0.5 else inputs
+        return net.head(inputs)
 
-        def forward(self, inputs: Tensor) -> Tensor:
-            for layer in self.layers:
-                inputs = layer(inputs) if random.random() < 0.5 else inputs
-            outputs: Tensor = self.head(inputs)
-            return outputs
-
-    assert split(Random(), ("head.weight", "head.bias"), (6,)) is None
+    module = Net(choose, layers=nn.ModuleList(nn.Linear(6, 6) for _ in range(20)), head=nn.Linear(6, 2))
+    assert split(module, ("head.weight", "head.bias"), (6,)) is None
 
 
 def test_features_follow_the_batch_size_that_code_asks_for() -> None:
-    class Reshaping(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.head = nn.Conv2d(3, 4, 3), nn.Linear(144, 2)
+    def reshape(net: Any, inputs: Tensor) -> Any:
+        return net.head(net.first(inputs).view(inputs.shape[0], -1)).reshape(inputs.size(0), 2)
 
-        def forward(self, inputs: Tensor) -> Tensor:
-            values = self.first(inputs)
-            outputs: Tensor = self.head(values.view(inputs.shape[0], -1)).reshape(inputs.size(0), 2)
-            return outputs
-
-    parts, inputs = find_split(module := Reshaping(), ("head.weight", "head.bias"), PICTURE), pictures(7)
+    module = Net(reshape, first=nn.Conv2d(3, 4, 3), head=nn.Linear(144, 2))
+    parts, inputs = find_split(module, ("head.weight", "head.bias"), PICTURE), pictures(7)
     assert torch.allclose(parts.rest(parts.features(inputs)), module(inputs), atol=1e-6)
 
 

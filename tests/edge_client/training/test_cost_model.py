@@ -7,17 +7,13 @@ from torch import nn
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.cost_model import network_cost
 from schemas.strategy import Adapters, TrainingPlan
+from tests.edge_client.networks import Net
 
 
-class Net(nn.Module):
+def network() -> Net:
     """A network with three inputs, five hidden units and two outputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.norm, self.last = nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.last(torch.relu(self.norm(self.first(x))))
+    layers = {"first": nn.Linear(3, 5), "norm": nn.BatchNorm1d(5), "last": nn.Linear(5, 2)}
+    return Net(lambda net, x: net.last(torch.relu(net.norm(net.first(x)))), **layers)
 
 
 def plan(**words: object) -> TrainingPlan:
@@ -25,7 +21,7 @@ def plan(**words: object) -> TrainingPlan:
 
 
 def test_every_part_is_counted_in_bytes():
-    cost = network_cost(Net(), (3,)).training(plan(), examples=10)
+    cost = network_cost(network(), (3,)).training(plan(), examples=10)
     # Weights 15 + 5, 5 + 5, 10 + 2 = 42 numbers; running statistics 10 more, one counter of 8 bytes.
     assert cost.gradients == 4 * 42
     assert cost.parameters == 4 * (42 + 10) + 8
@@ -39,24 +35,24 @@ def test_every_part_is_counted_in_bytes():
     [({"momentum": 0.0}, 0), ({"momentum": 0.5}, 1), ({"sam_radius": 0.1}, 1), ({"optimizer": "adam"}, 2)],
 )
 def test_optimizer_state_is_counted_per_parameter(words, copies):
-    cost = network_cost(Net(), (3,)).training(plan(**words), examples=10)
+    cost = network_cost(network(), (3,)).training(plan(**words), examples=10)
     assert cost.optimizer == copies * cost.gradients
 
 
 def test_activations_grow_with_the_batch_up_to_the_number_of_examples():
     sizes = [
-        network_cost(Net(), (3,))
+        network_cost(network(), (3,))
         .training(plan().model_copy(update={"batch_size": size}), examples=64)
         .activations
         for size in (8, 16, 24)
     ]
     assert sizes[2] - sizes[1] == sizes[1] - sizes[0] > 0
-    few = network_cost(Net(), (3,)).training(plan().model_copy(update={"batch_size": 64}), examples=8)
+    few = network_cost(network(), (3,)).training(plan().model_copy(update={"batch_size": 64}), examples=8)
     assert few.activations == sizes[0]
 
 
 def test_estimating_the_cost_does_not_change_the_network():
-    module = Net().eval()
+    module = network().eval()
     before = {name: array.copy() for name, array in arrays_of(module).items()}
     state = torch.get_rng_state()
     network_cost(module, (3,)).training(plan(), examples=10)

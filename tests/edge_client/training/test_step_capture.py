@@ -20,6 +20,7 @@ from edge_client.training.optimizers import Sgd, fused_sgd
 from edge_client.training.step_capture import Examples, Recorder, Recording
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
+from tests.edge_client.networks import Net
 from tests.slow import slow
 
 SHAPE = (1, 12, 12)
@@ -265,20 +266,12 @@ def test_a_step_that_cannot_be_recorded_runs_plainly(monkeypatch: pytest.MonkeyP
     assert all(torch.equal(same[name], plain[name]) for name in plain)
 
 
-class _Deciding(nn.Module):
-    """A network whose code is another in training, so that what follows its frozen layer has two graphs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        outputs: Tensor = self.last(self.first(x))
-        return outputs * 2 if self.training else outputs
-
-
 def test_recording_a_step_of_the_rest_of_a_network_leaves_its_tensors_alone() -> None:
-    module = _Deciding()
+    def forward(net: Any, x: Tensor) -> Any:
+        """Another code in training, so that what follows the frozen layer has two graphs."""
+        return net.last(net.first(x)) * 2 if net.training else net.last(net.first(x))
+
+    module = Net(forward, first=nn.Linear(4, 6), last=nn.Linear(6, 3))
     parts = find_split(module, ("last.weight", "last.bias"), (4,))
     optimizer = Sgd(parts.rest.parameters(), TrainingPlan(learning_rate=0.1))
     loss = loss_of("classification")

@@ -15,6 +15,7 @@ from edge_client.models.graphs.portable import attribute_of, make_portable
 from edge_client.models.registry import MODELS
 from edge_client.models.speech_cnn import LogMel
 from tests.edge_client.models.graphs.networks import graph, network, spec_of
+from tests.edge_client.networks import Net
 from tests.slow import mark_slow, slow
 
 REWRITTEN = ("cnn-group", "mobilenet-v2-quarter", "speech-cnn", "tcn", "vit-tiny")
@@ -131,19 +132,12 @@ def test_the_one_pixel_of_mobilenet_has_no_mean() -> None:
 
 
 def test_a_shape_whose_rows_are_not_first_stays_as_it_is() -> None:
-    class Turned(nn.Module):
-        """Normalises [C, N, L] by groups of rows, as networks do that have time first."""
+    def forward(net: Any, x: Tensor) -> Any:
+        """Normalise [C, N, L] by groups of rows, as networks do that have time first."""
+        turned = x.transpose(0, 1)
+        return net.head((turned.reshape(turned.shape) + 1).transpose(0, 1).flatten(1))
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm = nn.GroupNorm(2, 4)
-            self.head = nn.Linear(24, 2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            turned = x.transpose(0, 1)
-            return self.head((turned.reshape(turned.shape) + 1).transpose(0, 1).flatten(1))
-
-    module = Turned().eval()
+    module = Net(forward, norm=nn.GroupNorm(2, 4), head=nn.Linear(24, 2)).eval()
     before, model = complete(module, draw_graph(module, (4, 6)), (4, 6))
     inputs = np.ones((3, 4, 6), np.float32)
     np.testing.assert_array_equal(outputs(model.SerializeToString(), inputs), outputs(before, inputs))

@@ -12,20 +12,7 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap, Segment
 from schemas.values import ModelSpec
-from tests.edge_client.networks import INPUT, Recipe, SmallNet
-
-
-class Net(nn.Module):
-    """Layers by name and a forward method given as a function of (layers, x)."""
-
-    def __init__(self, forward, **layers):
-        super().__init__()
-        self._forward = forward
-        for name, layer in layers.items():
-            setattr(self, name, layer)
-
-    def forward(self, x):
-        return self._forward(self, x)
+from tests.edge_client.networks import INPUT, Net, Recipe, SmallNet
 
 
 def conv(inputs, outputs, **options):

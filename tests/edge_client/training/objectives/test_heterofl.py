@@ -12,7 +12,7 @@ from edge_client.training.objectives.base import Batch, LocalObjective, Training
 from edge_client.training.objectives.registry import build_objectives
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec
-from tests.edge_client.training.objectives.test_ordered_dropout import FiveChannels
+from tests.edge_client.training.objectives.test_ordered_dropout import five_channels
 from tests.edge_server.strategy.network import MAP
 
 
@@ -25,7 +25,7 @@ def set_up(name: str, module: nn.Module, **context: object) -> LocalObjective:
 def test_the_scaler_divides_a_pruned_layers_outputs_by_the_share_of_its_channels_in_training() -> None:
     torch.manual_seed(0)
     spec = SubModelSpec(kept={"hidden": (1, 3)})
-    module = compact(FiveChannels(), spec, MAP)
+    module = compact(five_channels(), spec, MAP)
     inputs = torch.tensor([[1.0, 2.0]])
     hidden = torch.relu(module.hidden(inputs))
     objective = set_up("scaler", module, spec=spec)
@@ -37,13 +37,13 @@ def test_the_scaler_divides_a_pruned_layers_outputs_by_the_share_of_its_channels
 
 
 def test_a_device_with_the_full_model_scales_nothing() -> None:
-    module = FiveChannels()
+    module = five_channels()
     set_up("scaler", module)
     assert not module.hidden._forward_hooks
 
 
 def test_the_masked_loss_ignores_the_outputs_of_classes_that_the_device_lacks() -> None:
-    module = FiveChannels()
+    module = five_channels()
     objective = set_up("masked-loss", module, labels=torch.tensor([0, 2, 0]))
     outputs = torch.tensor([[1.0, 7.0, 2.0, -3.0]], requires_grad=True)
     labels = torch.tensor([2])

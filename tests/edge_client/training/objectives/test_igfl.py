@@ -14,20 +14,9 @@ from edge_client.training.objectives.scaffold import Igfl
 from schemas.errors import ConfigError
 from schemas.strategy import Component, TrainingPlan
 from schemas.tensors.arrays import Groups
+from tests.edge_client.training.objectives.test_scaffold import OneWeight, array_of
 
 DIGITS = load_source("digits").subset(range(40))
-
-
-class OneWeight(nn.Module):
-    """A module with one trainable number."""
-
-    def __init__(self, start: float) -> None:
-        super().__init__()
-        self.w = nn.Parameter(torch.tensor([start]))
-
-
-def array_of(number: float) -> dict[str, np.ndarray]:
-    return {"w": np.array([number], np.float32)}
 
 
 def local_round(

@@ -20,21 +20,16 @@ from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.tensors.arrays import Groups
 from schemas.values import ModelSpec
+from tests.edge_client.networks import Net
 from tests.edge_server.strategy.network import MAP
 
 DATA = load_source("digits").subset(range(40))
 
 
-class FiveChannels(nn.Module):
+def five_channels() -> Net:
     """The network of `MAP`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hidden, self.out = nn.Linear(2, 5), nn.Linear(5, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        outputs: Tensor = self.out(torch.relu(self.hidden(x)))
-        return outputs
+    layers = {"hidden": nn.Linear(2, 5), "out": nn.Linear(5, 2)}
+    return Net(lambda net, x: net.out(torch.relu(net.hidden(x))), **layers)
 
 
 def set_up(
@@ -64,7 +59,7 @@ def drawn(objective: LocalObjective, module: nn.Module, steps: int) -> list[Tens
 
 def test_a_step_runs_one_of_the_widths_with_the_modules_own_weights() -> None:
     torch.manual_seed(0)
-    module = FiveChannels()
+    module = five_channels()
     expected = {
         name: compact(module, spec, MAP)(torch.tensor([[1.0, 2.0]])).detach()
         for name, spec in {
@@ -84,7 +79,7 @@ def test_a_step_runs_one_of_the_widths_with_the_modules_own_weights() -> None:
 
 def test_own_is_the_share_of_steps_in_which_the_device_trains_its_whole_sub_model() -> None:
     torch.manual_seed(0)
-    module = FiveChannels()
+    module = five_channels()
     whole = module(torch.tensor([[1.0, 2.0]])).detach()
     outputs = drawn(set_up(module, widths((1, 3)), own=0.8), module, 300)
     assert 205 < sum(torch.allclose(output, whole) for output in outputs) < 275
@@ -95,7 +90,7 @@ def test_adams_rate_is_by_the_channels_of_the_steps_width(own: float, share: flo
     # Adam's first step moves every weight with a gradient by its rate.
     torch.manual_seed(0)
     spec = SubModelSpec(kept={"hidden": (0, 1, 2, 3)})
-    module = compact(FiveChannels(), spec, MAP)
+    module = compact(five_channels(), spec, MAP)
     before = arrays_of(module)
     plan = TrainingPlan(
         optimizer="adam",
@@ -110,7 +105,7 @@ def test_adams_rate_is_by_the_channels_of_the_steps_width(own: float, share: flo
 
 def test_gradients_reach_only_the_channels_of_the_width() -> None:
     torch.manual_seed(0)
-    module = FiveChannels()
+    module = five_channels()
     objective = set_up(module, widths((1, 3)), own=0.0)
     objective.network(module, module)(torch.ones(4, 2)).square().sum().backward()
     assert module.hidden.bias.grad is not None
@@ -122,7 +117,7 @@ def test_gradients_reach_only_the_channels_of_the_width() -> None:
 
 def test_a_device_that_holds_a_sub_model_finds_the_channels_in_its_own_coordinates() -> None:
     torch.manual_seed(0)
-    full = FiveChannels()
+    full = five_channels()
     own = SubModelSpec(kept={"hidden": (1, 3, 4)})
     module = compact(full, own, MAP)
     # Channels 1 and 4 of the full network are the sub-model's channels 0 and 2.
@@ -133,7 +128,7 @@ def test_a_device_that_holds_a_sub_model_finds_the_channels_in_its_own_coordinat
 
 
 def test_without_smaller_widths_or_outside_training_the_device_runs_its_own() -> None:
-    module = FiveChannels()
+    module = five_channels()
     alone = set_up(module, {})
     assert alone.network(module, module) is module
     looking = set_up(module, widths((1, 3)), own=0.0)
@@ -142,7 +137,7 @@ def test_without_smaller_widths_or_outside_training_the_device_runs_its_own() ->
 
 def test_distillation_adds_the_divergence_of_a_smaller_width_from_the_devices_own() -> None:
     torch.manual_seed(0)
-    module = FiveChannels()
+    module = five_channels()
     objective = set_up(module, widths((1, 3)), own=1.0, distil=0.25)
     inputs, labels = torch.tensor([[1.0, 2.0]]), torch.tensor([1])
     outputs = objective.network(module, module)(inputs)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from edge_client.data.dataset import make_labelled_data
 from edge_client.data.sources import load_source
@@ -18,22 +18,15 @@ from schemas.errors import ConfigError
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
+from tests.edge_client.networks import Net
 
 PLAN = TrainingPlan(objectives=(Component(name="prototypes"),), learning_rate=0.1, batch_size=16)
 
 
-class Backwards(nn.Module):
+def backwards() -> Net:
     """A network whose header is the first layer that it defines."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.classes = nn.Linear(6, 10)
-        self.hidden = nn.Linear(64, 6)
-        self.dropout = nn.Dropout(0.5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = self.classes(self.dropout(torch.relu(self.hidden(x.flatten(1)))))
-        return scores
+    layers = {"classes": nn.Linear(6, 10), "hidden": nn.Linear(64, 6), "dropout": nn.Dropout(0.5)}
+    return Net(lambda net, x: net.classes(net.dropout(torch.relu(net.hidden(x.flatten(1))))), **layers)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +49,7 @@ def test_every_shipped_network_has_a_header(model: str, header: str) -> None:
 
 
 def test_the_header_is_the_layer_that_computes_the_scores() -> None:
-    module = Backwards().train()
+    module = backwards().train()
     assert header_name(module, (1, 8, 8)) == "classes"
     assert module.training
     assert not any(layer._forward_hooks for layer in module.modules())
@@ -92,7 +85,7 @@ def test_representations_are_averaged_by_class() -> None:
 
 def test_representations_are_those_of_the_trained_network_without_dropout() -> None:
     torch.manual_seed(0)
-    module, data = Backwards(), load_source("digits").subset(range(30))
+    module, data = backwards(), load_source("digits").subset(range(30))
     sent = train(module, data, PLAN).groups["prototypes"]["classes.weight"]
     inputs = torch.from_numpy(data.inputs()).flatten(1)
     values = torch.relu(module.hidden(inputs)).detach().numpy()
@@ -115,7 +108,7 @@ def test_training_is_plain_sgd() -> None:
     trained = []
     for objectives in (PLAN.objectives, ()):
         torch.manual_seed(0)
-        module = Backwards()
+        module = backwards()
         train(module, data, PLAN.model_copy(update={"objectives": objectives}))
         trained.append(arrays_of(module))
     assert all((trained[0][name] == array).all() for name, array in trained[1].items())
@@ -123,4 +116,4 @@ def test_training_is_plain_sgd() -> None:
 
 def test_a_device_without_examples_sends_no_prototypes() -> None:
     data = make_labelled_data(np.zeros((0, 1, 8, 8), np.float32), np.zeros(0, np.int64))
-    assert train(Backwards(), data, PLAN).groups == {}
+    assert train(backwards(), data, PLAN).groups == {}

@@ -1,5 +1,7 @@
 """Whatever depends on the number of traced examples depends on the batch afterwards."""
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx_ir as ir
 import onnxruntime
@@ -17,6 +19,7 @@ from edge_client.training.step_graphs.drawing.transposes import (
     free_initializers,
     number_of_examples,
 )
+from tests.edge_client.networks import Net
 
 TRACED = 1009
 GRAPHS = {
@@ -65,31 +68,19 @@ def test_no_size_of_the_network_is_a_multiple_of_the_traced_number() -> None:
     assert number_of_examples([0, 3, 2 * PRIMES[0]]) == PRIMES[1]
 
 
-class Centred(nn.Module):
-    """Subtracts the batch's mean, whose gradient torch divides by the number of examples."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(5, 4), nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        found = self.first(x)
-        return self.last(torch.relu(found - found.mean(0)))  # type: ignore[no-any-return]
-
-
-class Whitened(Centred):
-    """Divides by the batch's deviation too, in whose gradient one less than the examples is a number."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        found = self.first(x)
-        return self.last((found - found.mean(0)) / found.var(0).sqrt())  # type: ignore[no-any-return]
+def network(between: Callable[[Tensor], Tensor]) -> Net:
+    layers = {"first": nn.Linear(5, 4), "last": nn.Linear(4, 3)}
+    return Net(lambda net, x: net.last(between(net.first(x))), **layers)
 
 
 def test_a_network_may_divide_by_the_number_of_examples() -> None:
-    assert draw_step(Centred(), (5,))
+    # torch divides the gradient of a mean by it.
+    assert draw_step(network(lambda found: torch.relu(found - found.mean(0))), (5,))
 
 
 @pytest.mark.filterwarnings("ignore:var")
 def test_a_network_with_other_arithmetic_on_that_number_is_refused() -> None:
+    # One less than the examples is a number in the gradient of a deviation.
+    whitened = network(lambda found: (found - found.mean(0)) / found.var(0).sqrt())
     with pytest.raises(DrawingRefused, match="differs from torch"):
-        draw_step(Whitened(), (5,))
+        draw_step(whitened, (5,))

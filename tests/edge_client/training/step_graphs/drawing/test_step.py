@@ -16,6 +16,7 @@ from edge_client.training.step_graphs.drawing import step
 from edge_client.training.step_graphs.drawing.export import DrawingRefused
 from edge_client.training.step_graphs.drawing.step import draw_step
 from schemas.strategy import Component
+from tests.edge_client.networks import Net
 from tests.slow import slow
 
 SHAPE = (2, 9, 9)
@@ -136,29 +137,15 @@ def test_a_drawn_graph_passes_a_devices_checks(drawn: bytes) -> None:
 
 
 def test_random_numbers_inside_a_step_are_refused() -> None:
-    class Noisy(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 3)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.layer(x + torch.rand_like(x))  # type: ignore[no-any-return]
-
+    noisy = Net(lambda net, x: net.layer(x + torch.rand_like(x)), layer=nn.Linear(4, 3))
     with pytest.raises(DrawingRefused, match="random numbers"):
-        draw_step(Noisy(), (4,))
+        draw_step(noisy, (4,))
 
 
 def test_a_network_that_decides_by_its_data_is_refused() -> None:
-    class Deciding(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 3)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.layer(x) * (2 if x.sum() > 0 else 1)  # type: ignore[no-any-return]
-
-    with pytest.raises(DrawingRefused, match="Deciding cannot be drawn"):
-        draw_step(Deciding(), (4,))
+    deciding = Net(lambda net, x: net.layer(x) * (2 if x.sum() > 0 else 1), layer=nn.Linear(4, 3))
+    with pytest.raises(DrawingRefused, match="Net cannot be drawn"):
+        draw_step(deciding, (4,))
 
 
 def test_the_masked_loss_is_part_of_the_graph() -> None:
