@@ -8,8 +8,8 @@ from torch.nn import functional
 
 from edge_client.models.shape_tracer import ShapeTracer, condition
 from edge_client.pruning.channel_graph.trace import trace_channels
-from tests.edge_client.networks import INPUT
-from tests.edge_client.pruning.channel_graph.test_trace import Net, conv
+from tests.edge_client.networks import INPUT, Net
+from tests.edge_client.pruning.channel_graph.test_trace import conv
 
 
 def pads_if_needed(m, x):

@@ -20,7 +20,7 @@ from edge_client.pruning.surgery import arrays_of, compact, count_macs, load_arr
 from schemas.errors import InvariantError
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
-from tests.edge_client.networks import INPUT, Recipe, SmallNet, images, random_spec, small_net
+from tests.edge_client.networks import INPUT, Net, Recipe, SmallNet, images, random_spec, small_net
 from tests.slow import slow
 
 LEVELS = (0.7, 0.5, 0.3, 0.1, 0.0)
@@ -212,17 +212,14 @@ def test_macs_of_convolutions_and_linear_layers_are_counted():
     assert all(layer.training and not layer._forward_hooks for layer in module)
 
 
-class Attending(nn.Module):
+def attending(attend) -> Net:
     """Two heads of 3 channels for 5 tokens of 6 channels, and values of 4 channels in each head."""
 
-    def __init__(self, attend) -> None:
-        super().__init__()
-        self.query, self.key, self.value = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 8)
-        self.attend = attend
+    def forward(net, x):
+        layers = (net.query, net.key, net.value)
+        return attend(*(layer(x).unflatten(2, (2, -1)).transpose(1, 2) for layer in layers))
 
-    def forward(self, x):
-        layers = (self.query, self.key, self.value)
-        return self.attend(*(layer(x).unflatten(2, (2, -1)).transpose(1, 2) for layer in layers))
+    return Net(forward, query=nn.Linear(6, 6), key=nn.Linear(6, 6), value=nn.Linear(6, 8))
 
 
 ATTENTIONS = {
@@ -236,7 +233,7 @@ ATTENTIONS = {
 
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_macs_of_attention_are_counted_however_it_is_written(name):
-    module = Attending(ATTENTIONS[name])
+    module = attending(ATTENTIONS[name])
     # Linear layers 5 * 6 * (6 + 6 + 8); two heads of 5 * 5 scores of 3 products and 5 * 4 sums of 5.
     assert count_macs(module, (5, 6)) == 600 + 2 * (75 + 100)
 
@@ -244,22 +241,17 @@ def test_macs_of_attention_are_counted_however_it_is_written(name):
 @pytest.mark.parametrize("name", [slow("matmul"), "bmm", "function"])
 def test_macs_of_attention_are_counted_in_its_graph(name):
     # `@` and names of arguments lead to the same graphs.
-    module = Attending(ATTENTIONS[name])
+    module = attending(ATTENTIONS[name])
     filled = fill(draw_graph(module.eval(), (5, 6)), arrays_of(module), (5, 6))
     assert costs.count_macs(filled, (5, 6)) == 950
 
 
 def test_macs_of_a_product_with_a_constant_of_each_head_are_counted():
-    class Mixed(nn.Module):
-        def __init__(self, first) -> None:
-            super().__init__()
-            self.weight, self.first = nn.Parameter(torch.randn(2, 5, 5)), first
-
-        def forward(self, x):
-            heads = x.unflatten(1, (2, 5))
-            return torch.matmul(*((self.weight, heads) if self.first else (heads, self.weight)))
-
-    for first in (True, False):
-        module, shape = Mixed(first), (10, 5)
+    weight, shape = nn.Parameter(torch.randn(2, 5, 5)), (10, 5)
+    for product in (
+        lambda net, x: torch.matmul(net.weight, x.unflatten(1, (2, 5))),
+        lambda net, x: torch.matmul(x.unflatten(1, (2, 5)), net.weight),
+    ):
+        module = Net(product, weight=weight)
         filled = fill(draw_graph(module.eval(), shape), arrays_of(module), shape)
         assert count_macs(module, shape) == costs.count_macs(filled, shape) == 2 * 5 * 5 * 5

@@ -17,6 +17,7 @@ from edge_client.training.results import TrainingResult
 from edge_client.training.step_capture import Recorder
 from schemas.strategy import Component, TrainingPlan
 from schemas.values import ModelSpec
+from tests.edge_client.networks import Net
 
 SPEC = ModelSpec(name="cnn-batch", input_shape=(1, 8, 8), num_classes=10)
 HEAD = ("linear2.weight", "linear2.bias", "linear3.weight", "linear3.bias")
@@ -134,25 +135,20 @@ def test_features_of_several_parts_are_in_their_order():
     assert np.allclose(np.concatenate([first.rows, last.rows]), whole, atol=1e-6)
 
 
-class Pooled(nn.Module):
-    """A network that `torch.fx` cannot trace, since it decides by the shape of what a layer gives."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.head = nn.Conv2d(1, 2, 3), nn.Linear(18, 10)
-
-    def forward(self, inputs):
-        values = self.first(inputs)
-        if values.shape[-1] > 3:
-            values = nn.functional.avg_pool2d(values, 2)
-        return self.head(values.flatten(1))
+def pool(net, inputs):
+    """`torch.fx` cannot trace this, since it decides by the shape of what a layer gives."""
+    values = net.first(inputs)
+    if values.shape[-1] > 3:
+        values = nn.functional.avg_pool2d(values, 2)
+    return net.head(values.flatten(1))
 
 
 def test_a_network_that_decides_by_shapes_trains_on_kept_features_with_the_same_bits(tmp_path):
     trained, data = [], digits()
     for cache in (FeatureCache(tmp_path, limit=10**6), FeatureCache(tmp_path, limit=10**6), NONE):
         torch.manual_seed(0)
-        module, names = Pooled(), ("head.weight", "head.bias")
+        module = Net(pool, first=nn.Conv2d(1, 2, 3), head=nn.Linear(18, 10))
+        names = ("head.weight", "head.bias")
         split = split_for(module, names, SPEC.input_shape, plan(), data)
         assert split is not None
         (features,), kept = features_of(split, (data,), cache, "")

@@ -9,8 +9,8 @@ from torch.nn import functional
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.index_sets import cut_axes
 from edge_client.pruning.surgery import compact
-from tests.edge_client.networks import random_spec
-from tests.edge_client.pruning.channel_graph.test_trace import Net, segments
+from tests.edge_client.networks import Net, random_spec
+from tests.edge_client.pruning.channel_graph.test_trace import segments
 
 TOKENS, WIDTH, HEADS, HEAD = 5, 12, 3, 4
 INPUT = (TOKENS, WIDTH)

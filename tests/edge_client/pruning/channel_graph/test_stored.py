@@ -10,8 +10,8 @@ from edge_client.pruning.channel_graph.trace import trace, trace_channels
 from edge_client.pruning.index_sets import permute
 from edge_client.pruning.surgery import arrays_of, compact, count_macs, load_arrays
 from schemas.submodel import SubModelSpec
-from tests.edge_client.networks import INPUT
-from tests.edge_client.pruning.channel_graph.test_trace import Net, conv, segments
+from tests.edge_client.networks import INPUT, Net
+from tests.edge_client.pruning.channel_graph.test_trace import conv, segments
 
 
 class PaddedConv(nn.Conv2d):
