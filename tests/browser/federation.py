@@ -14,7 +14,7 @@ from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
 from edge_client.transport.broker_link import BrokerAddress, parse_address
-from edge_server.transport.broker.launch import find_mosquitto, running_broker
+from edge_server.transport.broker.launch import running_broker
 from schemas.values import CapabilityProfile
 from tests.forked import ForkedCommand, start_forked
 from tests.hostile import mallory
@@ -81,9 +81,8 @@ class Running:
 @contextmanager
 def running_federation(folder: Path) -> Iterator[Running]:
     """Server and one device as processes; two devices, one of which sends NaNs, in threads."""
-    kind = "embedded" if find_mosquitto() is None else "mosquitto"
     with ExitStack() as stack:
-        address = parse_address(stack.enter_context(running_broker(kind, folder / "broker")).url)
+        address = parse_address(stack.enter_context(running_broker("auto", folder / "broker")).url)
         server, url = stack.enter_context(_server(address, folder))
         doomed = stack.enter_context(_process(address, folder))
         agents = _agents(address, folder)

@@ -17,7 +17,7 @@ from edge_client.agent.client_update import launcher
 from edge_client.agent.client_update.slots import ClientSlots
 from edge_server.releases.rollout.groups import groups_of
 from edge_server.security.signing_key import load_or_make_signing_key
-from edge_server.transport.broker.launch import find_mosquitto, running_broker
+from edge_server.transport.broker.launch import running_broker
 
 ROOT = Path(__file__).parents[2]
 SLOW = pytest.mark.skipif(os.environ.get("CHAOS_EVERY_WRITE") != "1", reason="run by make chaos")
@@ -123,8 +123,7 @@ class Fleet:
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    broker = "mosquitto" if find_mosquitto() is not None else "embedded"
-    with running_broker(broker, tmp_path / "broker") as running:
+    with running_broker("auto", tmp_path / "broker") as running:
         fleet = Fleet(tmp_path, running.url)
         try:
             yield fleet

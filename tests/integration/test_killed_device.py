@@ -21,7 +21,7 @@ from edge_client.transport import chunk_transfer
 from edge_client.transport.broker_link import BrokerAddress, parse_address
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.transport.broker.launch import find_mosquitto, running_broker
+from edge_server.transport.broker.launch import running_broker
 from schemas.messages import Birth, Telemetry, Update, decode_message
 from schemas.tensors.chunks import BlobRef, Chunk, decode_chunk
 from tests.forked import ForkedCommand, start_forked
@@ -33,8 +33,7 @@ START = Callable[[str], ForkedCommand]
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[BrokerAddress]:
-    kind = "embedded" if find_mosquitto() is None else "mosquitto"
-    with running_broker(kind, tmp_path / "broker") as running:
+    with running_broker("auto", tmp_path / "broker") as running:
         yield parse_address(running.url)
 
 

@@ -22,7 +22,7 @@ import pytest
 from edge_client.inference.model_slots import ServedModel, Slots
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.groups import groups_of
-from edge_server.transport.broker.launch import find_mosquitto, running_broker
+from edge_server.transport.broker.launch import running_broker
 from schemas.security.manifest import decode_manifest, manifest_path
 from tests.edge_server.releases.rollout.sample_versions import entered, fitted, key_in
 from tests.forked import forked_python, start_forked
@@ -105,14 +105,13 @@ def field(tmp_path: Path) -> Iterator[Field]:
     # Different files that compute the same predictions.
     first, *_ = [entered(registry, f"v{number}", good * 2**number, signer) for number in range(3)]
     entered(registry, "broken", np.roll(good, 1, axis=1), signer)
-    broker = "mosquitto" if find_mosquitto() is not None else "embedded"
     processes: list[subprocess.Popen[bytes]] = []
     # Devices do not need torch here, and its import would take longer than the test.
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "torch.py").write_text("raise ImportError('not on this device')")
     paths = os.pathsep.join([str(tmp_path / "bare"), *filter(None, [os.environ.get("PYTHONPATH")])])
     without_torch = {**os.environ, "PYTHONPATH": paths}
-    with running_broker(broker, tmp_path / "broker") as broker_process:
+    with running_broker("auto", tmp_path / "broker") as broker_process:
         field = Field(broker_process.url, tmp_path, registry)
         try:
             for share, device in enumerate(DEVICES, start=1):

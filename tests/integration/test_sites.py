@@ -13,7 +13,7 @@ from edge_client.transport.broker_link import BrokerAddress, parse_address
 from edge_server.config.config import Config
 from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.storage.journal_reader import JournalReader
-from edge_server.transport.broker.launch import find_mosquitto, running_broker
+from edge_server.transport.broker.launch import running_broker
 from schemas.messages import Birth, SiteBirth, encode_message
 from schemas.topics import Channel, DeviceTopic, SiteTopic
 from schemas.values import DataCard
@@ -23,7 +23,6 @@ from tests.mqtt_clients import connected_client
 from tests.slow import mark_slow
 
 NAMES = ("barn.a", "barn.b", "loose")
-BROKER = "embedded" if find_mosquitto() is None else "mosquitto"
 CARD = DataCard(source="digits", examples=10, input_shape=(1, 8, 8), num_classes=10)
 
 
@@ -78,7 +77,7 @@ def gateway(command: Command, upstream: BrokerAddress, below: BrokerAddress, out
 def test_a_gateway_that_is_killed_and_returns_changes_no_bit_of_the_model(
     address: BrokerAddress, command: Command, tmp_path: Path
 ) -> None:
-    with running_broker(BROKER, tmp_path / "barn-broker") as site:
+    with running_broker("auto", tmp_path / "barn-broker") as site:
         below = parse_address(site.url)
         first = gateway(command, address, below, tmp_path / "barn")
         read_until(first, "serving")

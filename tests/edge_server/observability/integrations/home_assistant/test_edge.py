@@ -14,7 +14,7 @@ from edge_server.observability.integrations.home_assistant.service import HomeAs
 from edge_server.observability.snapshot import Snapshot
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.journal import RolloutJournal
-from edge_server.transport.broker.launch import find_mosquitto, running_broker
+from edge_server.transport.broker.launch import running_broker
 from schemas.messages import encode_message
 from schemas.security.manifest import decode_manifest, manifest_path
 from schemas.topics import Channel, DeviceTopic
@@ -36,8 +36,7 @@ SETTINGS = HomeAssistantSettings(discovery=True, watch_s=0.0)
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
-    kind = "mosquitto" if find_mosquitto() is not None else "embedded"
-    with running_broker(kind, tmp_path / "broker") as running:
+    with running_broker("auto", tmp_path / "broker") as running:
         yield running.url
 
 

@@ -18,8 +18,7 @@ NBIRTH, NDEATH = "spBv1.0/Plant/NBIRTH/home", "spBv1.0/Plant/NDEATH/home"
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
-    kind = "mosquitto" if find_mosquitto() is not None else "embedded"
-    with running_broker(kind, tmp_path / "broker") as running:
+    with running_broker("auto", tmp_path / "broker") as running:
         yield running.url
 
 
