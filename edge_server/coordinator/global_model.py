@@ -39,8 +39,8 @@ class _Prepared:
     still: Arrays
     features: evaluation.Features | None
 
-    def fits(self, data: LabelledData, arrays: Arrays) -> bool:
-        return self.data is data and all(
+    def fits(self, arrays: Arrays) -> bool:
+        return all(
             kept is arrays[name] or np.array_equal(kept, arrays[name], equal_nan=True)
             for name, kept in self.still.items()
         )
@@ -68,8 +68,9 @@ class SplitTests:
             return None
         key = (spec.model_dump_json(), id(data))
         prepared = self._prepared.get(key)
-        if prepared is None or not prepared.fits(data, arrays):
-            prepared = self._prepared[key] = self._prepare(arrays, data, make())
+        if prepared is None or prepared.data is not data or not prepared.fits(arrays):
+            module = self._searched_module(key[0], arrays) or self._fill(make(), arrays)
+            prepared = self._prepared[key] = self._prepare(arrays, data, module)
         self._prepared.move_to_end(key)
         while len(self._prepared) > MAX_MODELS:
             self._prepared.popitem(last=False)
@@ -81,14 +82,22 @@ class SplitTests:
                     tensor.copy_(torch.from_numpy(np.array(arrays[name])))
         return evaluation.feature_outputs(prepared.features)
 
+    def _searched_module(self, spec: str, arrays: Arrays) -> nn.Module | None:
+        """A sub-model with the same frozen arrays whose split was searched for other data."""
+        alike = (kept for (other, _), kept in self._prepared.items() if other == spec and kept.fits(arrays))
+        return next((kept.module for kept in alike), None)
+
+    def _fill(self, module: nn.Module, arrays: Arrays) -> nn.Module:
+        # What changes is written in place later: these must not be the arrays of the caller.
+        own = {name: np.array(array) for name, array in arrays.items() if name not in self._still}
+        surgery.borrow_arrays(module, {**arrays, **own})
+        return module
+
     def _prepare(self, arrays: Arrays, data: LabelledData, module: nn.Module) -> _Prepared:
         still = {name: np.asarray(arrays[name]) for name in arrays if name in self._still}
-        # What changes is written in place later: these must not be the arrays of the caller.
-        own = {name: np.array(arrays[name]) for name in arrays if name not in still}
-        surgery.borrow_arrays(module, {**still, **own})
         features = None
         try:
-            split = find_split(module, own.keys(), self._input_shape)
+            split = find_split(module, arrays.keys() - still.keys(), self._input_shape)
             if 4 * split.width * len(data) <= MAX_BYTES:
                 (features,), _ = evaluation.features_of(split, (data,), FeatureCache(), "")
         except frozen_values.NoSplit as reason:

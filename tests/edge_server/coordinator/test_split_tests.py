@@ -5,6 +5,7 @@ import pytest
 from torch import Tensor
 
 from edge_client.data.dataset import LabelledData, make_labelled_data
+from edge_client.models import frozen_part
 from edge_client.models.build import build_model
 from edge_client.models.frozen_part import SplitNetwork
 from edge_client.pruning.channel_graph.trace import trace_channels
@@ -56,6 +57,26 @@ def test_figures_are_those_of_the_whole_network_and_frozen_layers_run_once(
             assert found[tier].accuracy == wanted[tier].accuracy
         assert all(np.array_equal(arrays[name], before[name]) for name in arrays)
     assert passed.count(len(data)) == len(TIERS)
+
+
+def test_the_split_is_searched_once_for_all_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, arrays = model(frozenset())
+    tested, _ = model(frozenset(arrays) - HEAD)
+    searched, search = list[frozen_part._Search](), frozen_part._Search.find
+
+    def find(one: frozen_part._Search) -> SplitNetwork:
+        searched.append(one)
+        return search(one)
+
+    monkeypatch.setattr(frozen_part._Search, "find", find)
+    data = examples()
+    parts = (data, data.subset(range(7)))
+    for _ in range(2):
+        arrays = {name: array + 1 if name in HEAD else array for name, array in arrays.items()}
+        for part in parts:
+            wanted = plain.test(arrays, SubModelSpec(), part).loss
+            assert tested.test(arrays, SubModelSpec(), part).loss == pytest.approx(wanted, rel=1e-4)
+    assert len(searched) == 1
 
 
 def test_other_frozen_arrays_make_other_features() -> None:
