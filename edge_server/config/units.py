@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from edge_client.data.tasks import words
 from edge_client.data.tasks.learning_task import Metric
-from edge_client.data.tasks.words import leading
 from schemas.errors import in_number
 
 UNKNOWN = "-"
@@ -48,20 +48,12 @@ def percent_text(share: float | None) -> str:
 
 def figure_text(metric: Metric) -> Callable[[float | None], str]:
     """The text of one figure: `97.12%` of a share, else `0.1234`."""
-    return percent_text if metric.share else _number
+    return lambda value: UNKNOWN if value is None else metric.text(value)
 
 
 def leading_text(figures: Mapping[str, float]) -> str:
     """The leading figure of any task: `97.12%` of accuracy, else `mae 0.1234`."""
-    found = leading(figures)
-    if found is None:
-        return UNKNOWN
-    text = figure_text(found[0])(found[1])
-    return text if found[0].name == "accuracy" else f"{found[0].name} {text}"
-
-
-def _number(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.4g}"
+    return words.figure_text(figures, UNKNOWN)
 
 
 def ratio_text(ratio: float) -> str:

@@ -238,9 +238,9 @@ def _print(
     rows = [(answer["input"], _on_one_line(answer)) for answer in answers]
     title = {"classes": "class", "flags": "class", "boxes": "boxes"}.get(model.task.labels, "output")
     print_table(("input", title), rows)
-    if "accuracy" in metrics:
-        say(f"accuracy {metrics['accuracy']:.2%} on {labelled} labelled {model.examples}")
-    elif metrics:
-        told = (metric for metric in model.task.figures if metric.name in metrics)
-        figures = ", ".join(f"{metric.name} {metric.text(metrics[metric.name])}" for metric in told)
-        say(f"{figures} on {labelled} labelled examples")
+    known = (metric for metric in model.task.figures if metric.name in metrics)
+    figures = {metric.name: f"{metric.name} {metric.text(metrics[metric.name])}" for metric in known}
+    if "accuracy" in figures:
+        say(f"{figures['accuracy']} on {labelled} labelled {model.examples}")
+    elif figures:
+        say(f"{', '.join(figures.values())} on {labelled} labelled examples")

@@ -53,8 +53,8 @@ class Metric:
     width: int = 0
 
     def text(self, value: float) -> str:
-        """`93.1%` of a share, else `0.123`."""
-        return f"{value:.1%}" if self.share else f"{value:.4g}"
+        """`93.12%` of a share, else `0.1234`."""
+        return f"{value:.2%}" if self.share else f"{value:.4g}"
 
     def worsening(self, before: float, after: float) -> float:
         """By how much `after` is worse: the difference of shares, else relative; negative if better."""

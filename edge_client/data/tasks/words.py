@@ -54,7 +54,7 @@ def reference_text(figures: Mapping[str, float]) -> str:
 
 
 def figure_text(figures: Mapping[str, float], nothing: str = "") -> str:
-    """The leading figure: `93.1%` of an accuracy, else with its name: `mae 0.31`."""
+    """The leading figure: `93.12%` of an accuracy, else with its name: `mae 0.3112`."""
     found = leading(figures)
     if found is None:
         return nothing

@@ -88,7 +88,7 @@ def test_the_exported_model_is_the_trained_one(tmp_path: Path, trainer: str) -> 
     assert delivery.metrics.onnx_accuracy == found.after
     note = load_model(served_model_path(bench.places["weak"].models)).provenance["personalisation"]
     assert note.startswith(
-        f"{found.model}: accuracy {found.after:.1%}, {found.before:.1%} as received, of 40 held-"
+        f"{found.model}: accuracy {found.after:.2%}, {found.before:.2%} as received, of 40 held-"
     )
 
 
@@ -103,7 +103,7 @@ def test_a_model_that_has_become_worse_is_not_kept(tmp_path: Path) -> None:
     found = result_of(before)
     assert found.before is not None
     assert (found.kept, found.after) == (False, 0.0)
-    assert found.why.startswith(f"accuracy 0.0%, {found.before:.1%} before")
+    assert found.why.startswith(f"accuracy 0.00%, {found.before:.2%} before")
     plain = bench_of(tmp_path / "plain", "training.personalise-epochs=0")
     plain.places["weak"] = replace(plain.places["weak"], data=LocalData(ones, held_out))
     as_received = delivered(plain)

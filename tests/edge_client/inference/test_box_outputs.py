@@ -213,7 +213,7 @@ def test_infer_measures_a_detector_in_percent(
     (tmp_path / "photo.txt").write_text("\n".join(lines))
     assert main(["infer", str(path), f"yolo:{tmp_path}"]) == 0
     said = capsys.readouterr().out.splitlines()[-1]
-    assert re.fullmatch(r"map50 100\.0%, map \d+\.\d% on 1 labelled examples", said)
+    assert re.fullmatch(r"map50 100\.00%, map \d+\.\d{2}% on 1 labelled examples", said)
 
 
 def test_lines_of_standard_input_are_not_drawn(

@@ -97,7 +97,7 @@ def test_a_worse_model_is_not_served_and_its_files_are_removed(place, compared, 
     assert serves(place) == OLD
     assert verdict == DeliveryVerdict(
         served=False,
-        why="accuracy: 10.0% of 100 examples, 75.0% before",
+        why="accuracy: 10.00% of 100 examples, 75.00% before",
         earlier=note(OLD).version,
         accuracy=0.1,
         earlier_accuracy=0.75,
@@ -112,7 +112,7 @@ def test_a_model_within_the_margin_is_served_and_can_be_rolled_back(place, compa
     deliver(place, OLD)
     verdict = deliver(place, NEW)
     assert (verdict.served, verdict.accuracy, verdict.earlier_accuracy) == (True, 0.5, 0.75)
-    assert verdict.why == "50.0% of 4 examples, 75.0% before"
+    assert verdict.why == "50.00% of 4 examples, 75.00% before"
     assert serves(place) == NEW
     assert installed_model.slots(place.models).current().model.verdict == verdict
     assert installed_model.slots(place.models).back().read() == OLD

@@ -103,7 +103,7 @@ def test_a_rollouts_reports_say_how_much_worse_the_model_is(tmp_path):
     (found,) = reader(tmp_path).read(NOW)
     assert (found.kind, found.federation, found.subject) == (IncidentKind.TRIAL, "orchard", "pi")
     assert found.lost == pytest.approx(0.2)
-    assert found.text == "has 70.0% with v2, and had 90.0% before; the model is kept"
+    assert found.text == "has 70.00% with v2, and had 90.00% before; the model is kept"
 
 
 def insert_target(database: sqlite3.Connection, device: str, report: str) -> None:

@@ -71,8 +71,8 @@ def test_the_page_has_the_alerts_of_the_device_and_its_rollouts_with_figures(tmp
     assert [(alert["rule"], alert["state"]) for alert in found["alerts"]] == [("silent-for", "firing")]
     (rollout,) = found["rollouts"]
     assert (rollout["version"], rollout["status"], rollout["why"]) == ("home-1", "failed", "accuracy fell")
-    assert rollout["before"] == "91.0% of 200 examples, 12 ms"
-    assert rollout["after"] == "78.0% of 200 examples, 14.2 ms"
+    assert rollout["before"] == "91.00% of 200 examples, 12 ms"
+    assert rollout["after"] == "78.00% of 200 examples, 14.2 ms"
 
 
 def test_an_operator_asks_a_device_for_its_doctor_and_its_log_and_sees_the_answer(tmp_path: Path) -> None:
