@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,6 +68,16 @@ class Bench:
             for tier, name in enumerate(names, start=1)
         )
         self._waiting: Counter[str] = Counter()
+
+    def train_with(self, trainer: TrainerName, **more: Any) -> None:
+        """Give each device this trainer, and more fields of its `TaskContext`."""
+        self.places = {
+            name: replace(place, trainer=make_trainer(trainer), **more) for name, place in self.places.items()
+        }
+        self.devices = tuple(
+            replace(device, profile=device.profile.model_copy(update={"trainers": (trainer,)}))
+            for device in self.devices
+        )
 
     def tasks(
         self, number: int, attempt: int, *, deliver: bool = False, among: Collection[str] | None = None
@@ -140,12 +151,7 @@ def bench_of(
     """A bench of a network of `tests.other_networks` and two tiers, whose devices train with `trainer`."""
     name = f"{OTHERS}:{network}"
     made = Bench(folder, recipe, f"model.name={name}", "tiers.ratios=[0.5, 0.0]", *words)
-    able = {"model_code": frozenset({name}), "trainer": make_trainer(trainer)}
-    made.places = {device: replace(place, **able) for device, place in made.places.items()}
-    made.devices = tuple(
-        replace(device, profile=device.profile.model_copy(update={"trainers": (trainer,)}))
-        for device in made.devices
-    )
+    made.train_with(trainer, model_code=frozenset({name}))
     return made
 
 

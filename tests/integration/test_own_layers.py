@@ -34,13 +34,7 @@ def own_names(task: TrainTask, names) -> list[str]:
 @pytest.mark.parametrize("trainer", ["torch", "onnx"])
 def test_a_device_goes_on_with_its_own_head_and_sends_the_rest(tmp_path: Path, trainer: str) -> None:
     bench = Bench(tmp_path, "fedper", *WORDS, f"simulation.trainer={trainer}")
-    bench.devices = tuple(
-        replace(device, profile=device.profile.model_copy(update={"trainers": (trainer,)}))
-        for device in bench.devices
-    )
-    bench.places = {
-        name: replace(place, trainer=make_trainer(trainer)) for name, place in bench.places.items()
-    }
+    bench.train_with(trainer)
     before = bench.coordinator.model.state.params
     bench.round(1)
     after = bench.coordinator.model.state.params

@@ -36,13 +36,7 @@ def pulled_by(mu: float) -> str:
 def bench_of(folder: Path, recipe: str, *words: str, trainer: str = "torch") -> Bench:
     """A bench whose devices have this trainer."""
     bench = Bench(folder, recipe, *WORDS, *words)
-    bench.devices = tuple(
-        replace(device, profile=device.profile.model_copy(update={"trainers": (trainer,)}))
-        for device in bench.devices
-    )
-    bench.places = {
-        name: replace(place, trainer=make_trainer(trainer)) for name, place in bench.places.items()
-    }
+    bench.train_with(trainer)
     return bench
 
 

@@ -1,6 +1,5 @@
 """A picture gives the same outputs in training, in the server's tests, and in the exported file."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,6 @@ from edge_client.inference.onnx_model import load_model
 from edge_client.inference.queries import read_input
 from edge_client.inference.service.requests import read_request
 from edge_client.models.zoo import input_record
-from edge_client.training.choice import make_trainer
 from schemas.messages import DeliverTask
 from schemas.values import Preprocessing, Resizing, TrainerName
 from tests.integration.bench import Bench
@@ -50,12 +48,8 @@ def test_training_and_the_exported_file_compute_the_same_of_a_picture(
     folder = photos(tmp_path / "photos", size=(900, 600))
     bench = Bench(tmp_path, "fedavg", *AS_KNOWN, f"data.source=folder:{folder}")
     own = load_source(f"folder:{folder}")
-    place = replace(bench.places["weak"], data=LocalData(own, own), trainer=make_trainer(trainer))
-    bench.devices = tuple(
-        replace(device, profile=device.profile.model_copy(update={"trainers": (trainer,)}))
-        for device in bench.devices
-    )
-    bench.places["weak"] = place
+    bench.train_with(trainer, data=LocalData(own, own))
+    place = bench.places["weak"]
     seen, outputs = [], DeviceTraining.outputs
 
     def spy(training, task, received, inputs):

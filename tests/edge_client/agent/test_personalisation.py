@@ -49,13 +49,7 @@ def bench_of(folder: Path, *words: str, trainer: str = "torch") -> Bench:
     bench = Bench(folder, "fedavg", *WORDS, *words)
     digits = load_source("digits")
     data = LocalData(digits.subset(range(60)), digits.subset(range(100, 140)))
-    bench.devices = tuple(
-        replace(device, profile=device.profile.model_copy(update={"trainers": (trainer,)}))
-        for device in bench.devices
-    )
-    bench.places = {
-        name: replace(place, trainer=make_trainer(trainer), data=data) for name, place in bench.places.items()
-    }
+    bench.train_with(trainer, data=data)
     return bench
 
 
