@@ -17,7 +17,7 @@ def main() -> int:
         end="",
     )
     print(f"runs that ended with another model {report.different}")
-    return 1 if report.lost or report.doubled or report.different else 0
+    return report.exit_code
 
 
 if __name__ == "__main__":

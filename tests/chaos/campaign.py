@@ -1,25 +1,34 @@
-"""Repeats disturbed runs until enough failures were injected, and compares each with an undisturbed run."""
+"""Repeats runs until enough failures were injected, and compares each with an undisturbed run."""
 
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
-from tests.chaos.disturbed_run import WEIGHTS, DisturbedRun, Outcome
+from tests.chaos.disturbed_run import DisturbedRun, Outcome
 from tests.chaos.processes import DEVICES, NETWORK
 
 
 @dataclass
 class Report:
-    """Numbers of runs, failures and errors, and seconds to recover by kind of failure."""
+    """Numbers of runs, failures and errors (see `Outcome`), and seconds to recover by kind of failure."""
 
     runs: int = 0
     failures: int = 0
     lost: int = 0
     doubled: int = 0
+    forked: int = 0
     different: int = 0
-    seconds: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in WEIGHTS})
+    late: int = 0
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """1 if anything was lost, doubled or different."""
+        return 1 if self.lost or self.doubled or self.forked or self.different else 0
 
     def add(self, outcome: Outcome, undisturbed: Outcome) -> None:
         """Count a run; it is `different` if its models are not those of the undisturbed run."""
@@ -27,9 +36,11 @@ class Report:
         self.failures += outcome.failures
         self.lost += outcome.lost
         self.doubled += outcome.doubled
+        self.forked += outcome.forked
+        self.late += outcome.late
         self.different += outcome.result != undisturbed.result
         for kind, seconds in outcome.seconds.items():
-            self.seconds[kind] += seconds
+            self.seconds.setdefault(kind, []).extend(seconds)
 
     def rows(self) -> list[tuple[str, int, float, float]]:
         """Kind, recoveries, median and maximum of seconds."""
@@ -40,7 +51,8 @@ class Report:
         ]
 
 
-def campaign(
+def repeat(
+    run: Callable[..., Outcome],
     folder: Path,
     *,
     failures: int,
@@ -51,28 +63,30 @@ def campaign(
     devices: int = DEVICES,
     network: str = NETWORK,
 ) -> Report:
-    """Inject `failures` failures, at most `per_run` into each run of `rounds` rounds."""
-    report = Report()
-    undisturbed = DisturbedRun(
-        folder / "undisturbed", rounds=rounds, failures=0, seed=seed, devices=devices, network=network
-    ).run()
+    """Inject `failures` failures, at most `per_run` into each run of `rounds` rounds.
+
+    `run` takes a folder, the run's number (0 of the undisturbed one), `failures`, `seed`, `rounds`, `devices`
+    and `network`.
+    """
+    report, make = Report(), partial(run, rounds=rounds, devices=devices, network=network)
+    undisturbed = make(folder / "0", 0, failures=0, seed=seed)
     say(f"undisturbed: {rounds} rounds, model {undisturbed.models[-1][:16]}")
     while report.failures < failures:
-        number = report.runs + 1
-        outcome = DisturbedRun(
-            folder / f"run-{number}",
-            rounds=rounds,
-            failures=min(per_run, failures - report.failures),
-            seed=seed + number,
-            devices=devices,
-            persistent=number % 2 == 0,
-            network=network,
-        ).run()
+        number, left = report.runs + 1, min(per_run, failures - report.failures)
+        outcome = make(folder / str(number), number, failures=left, seed=seed + number)
         report.add(outcome, undisturbed)
         say(
             f"run {number}: {outcome.failures} failures, {report.failures} of {failures}; "
-            f"lost {report.lost}, doubled {report.doubled}, other models {report.different}"
+            f"lost {report.lost}, doubled {report.doubled}, forked {report.forked}, "
+            f"other models {report.different}, late {report.late}"
         )
         if not report.different:
-            shutil.rmtree(folder / f"run-{number}")
+            shutil.rmtree(folder / str(number))
     return report
+
+
+def _run_disturbed(folder: Path, number: int, **settings: Any) -> Outcome:
+    return DisturbedRun(folder, persistent=number > 0 and number % 2 == 0, **settings).run()
+
+
+campaign = partial(repeat, _run_disturbed)

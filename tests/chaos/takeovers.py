@@ -3,12 +3,14 @@
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from tests.chaos.campaign import repeat
 from tests.chaos.disturbed_run import Outcome, closed_rounds, read_outcome
 from tests.chaos.observer import SERVER, BrokerObserver
-from tests.chaos.processes import DEADLINE_S, DEVICES, FEDERATION, NETWORK
+from tests.chaos.processes import DEADLINE_S, FEDERATION
 from tests.chaos.servers import ServerProcess, TwoServers, await_true
 
 KINDS = ("kill", "pause", "partition")
@@ -87,68 +89,15 @@ class TakeoverRun:
         final = {closed.round: closed.state_sha256 for closed in closed_rounds(folder)}
         older = [closed for path in self._servers.folders for closed in closed_rounds(path)]
         forked = sum(final.get(closed.round) != closed.state_sha256 for closed in older)
-        counts = {"forked": forked, "late": self._observer.late, "seconds": self._seconds}
-        return read_outcome(folder, self._rounds, self._observer.acknowledged, **counts)
-
-
-@dataclass
-class TakeoverReport:
-    """Numbers of runs, takeovers and errors, and seconds to take over by kind of failure."""
-
-    runs: int = 0
-    takeovers: int = 0
-    lost: int = 0
-    doubled: int = 0
-    forked: int = 0
-    different: int = 0
-    late: int = 0
-    seconds: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
-
-    def add(self, outcome: Outcome, undisturbed: Outcome) -> None:
-        """Count a run; it is `different` if its models are not those of the undisturbed run."""
-        self.runs += 1
-        self.lost += outcome.lost
-        self.doubled += outcome.doubled
-        self.forked += outcome.forked
-        self.late += outcome.late
-        self.different += outcome.result != undisturbed.result
-        for kind, seconds in outcome.seconds.items():
-            self.seconds[kind] += seconds
-            self.takeovers += len(seconds)
-
-
-def takeovers(
-    folder: Path,
-    *,
-    failures: int,
-    rounds: int,
-    per_run: int,
-    seed: int,
-    say: Callable[[str], None],
-    devices: int = DEVICES,
-    network: str = NETWORK,
-) -> TakeoverReport:
-    """Let `failures` active servers fail, at most `per_run` in each run of `rounds` rounds."""
-    report = TakeoverReport()
-    undisturbed = TakeoverRun(
-        folder / "0", rounds=rounds, failures=0, seed=seed, devices=devices, network=network
-    ).run()
-    say(f"undisturbed: {rounds} rounds, model {undisturbed.models[-1][:16]}")
-    while report.takeovers < failures:
-        number = report.runs + 1
-        left = min(per_run, failures - report.takeovers)
-        run = TakeoverRun(
-            folder / str(number),
-            rounds=rounds,
-            failures=left,
-            seed=seed + number,
-            devices=devices,
-            network=network,
+        failures = sum(map(len, self._seconds.values()))
+        counts = {"failures": failures, "forked": forked, "late": self._observer.late}
+        return read_outcome(
+            folder, self._rounds, self._observer.acknowledged, seconds=self._seconds, **counts
         )
-        report.add(run.run(), undisturbed)
-        say(
-            f"run {number}: {report.takeovers} of {failures} takeovers; lost {report.lost}, "
-            f"doubled {report.doubled}, forked {report.forked}, other models {report.different}, "
-            f"late {report.late}"
-        )
-    return report
+
+
+def _run_takeovers(folder: Path, number: int, **settings: Any) -> Outcome:
+    return TakeoverRun(folder, **settings).run()
+
+
+takeovers = partial(repeat, _run_takeovers)
