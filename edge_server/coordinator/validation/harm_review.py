@@ -16,6 +16,7 @@ from edge_server.strategy.aggregation.combiners import cosines_to_others
 from edge_server.strategy.aggregation.transforms import transform_updates
 from edge_server.strategy.aggregation.updates import ClientUpdate, is_statistic
 from edge_server.strategy.groups.rule import GroupRule
+from edge_server.strategy.groups.statistics import Statistics
 from edge_server.strategy.strategy import State
 from schemas.errors import PeerError, Reason
 from schemas.messages import SiteSum, Update
@@ -166,7 +167,13 @@ class HarmReview:
         if self._leaving_out is None or not self._leaving_out.is_affordable(len(parties)):
             return ClosedRound(close(updates, sums), {}, {})
 
-        after = self._model.state
+        after, review = self._model.state, self._leaving_out
+        totals = review.totals(earlier)
+        # In a round after training, devices measure statistics for the model.
+        measured = any(update.groups.get(Statistics.name) for update in updates)
+        measured &= not any(update.groups.get(MODEL) for update in updates)
+        if measured:
+            review, totals = review.at_once(), {}
 
         def without(out: Set[str]) -> State:
             kept = [update for update in updates if party_of.get(update.client, update.client) not in out]
@@ -175,11 +182,11 @@ class HarmReview:
         def close_without(out: Set[str]) -> Closing:
             nonlocal after
             after = without(out)
-            if members:
+            if members or measured:
                 return Closing(after.params, lambda party: without(out | {party}).params, {})
             return self.closing(updates, after)
 
-        found = self._leaving_out.find(parties, self._leaving_out.totals(earlier), close_without)
+        found = review.find(parties, totals, close_without)
         refused = {
             name: (Reason.WRONG_SUM if party in members else Reason.HARMFUL, words)
             for party, words in found.refused.items()

@@ -89,6 +89,10 @@ class LeaveOneOut:
     def __init__(self, sample: Sample, allowed: float) -> None:
         self._sample, self._allowed = sample, allowed
 
+    def at_once(self) -> "LeaveOneOut":
+        """The comparison of a round after which no harm adds up: what a round may do as usual is allowed."""
+        return LeaveOneOut(self._sample, USUAL * self._allowed)
+
     def is_affordable(self, parties: int) -> bool:
         """Whether a round of so many updates is compared; of two nobody says which is the better one."""
         return (

@@ -151,14 +151,13 @@ def along_the_others(view: View) -> Sent:
 
 
 def shifted_statistics(amount: float, name: str) -> Change:
-    """`amount` is added to every running statistic whose name ends in `name`."""
+    """`amount` is added to every running or measured statistic whose name ends in `name`."""
 
     def shifted(view: View) -> Sent:
-        model = {
-            known: array + amount if known.endswith(name) else array
-            for known, array in view.own[MODEL].items()
+        return {
+            group: {known: array + amount * known.endswith(name) for known, array in arrays.items()}
+            for group, arrays in view.own.items()
         }
-        return {**view.own, MODEL: model}
 
     return shifted
 

@@ -7,6 +7,7 @@ import pytest
 
 from edge_server.coordinator import aggregator
 from edge_server.strategy.closing import close_round
+from tests.edge_client.training.step_graphs.running.normalised import NORMALISED
 from tests.edge_server.simulation.liars import LIAR, Lie, Sent, run_with
 from tests.edge_server.simulation.small import history, last_model, run
 
@@ -45,3 +46,16 @@ def test_of_a_round_with_a_refusal_the_closing_without_it_counts(closings, tmp_p
     assert closings == [4, 3]
     (line,) = history(tmp_path / "run")
     assert [each["device"] for each in line["rejected"]] == [LIAR]
+
+
+def shifted(groups: Sent) -> None:
+    for name, array in groups.get("statistics", {}).items():
+        groups["statistics"][name] = array + np.float32(3 * name.endswith("running_mean"))
+
+
+def test_statistics_that_are_measured_after_training_are_compared_too(tmp_path: Path, monkeypatch):
+    words = (*WORDS, f"model.name={NORMALISED}", "federation.rounds=4", "firewall.norm-bound=false")
+    run_with(monkeypatch, tmp_path / "run", "attending", *words, lies={LIAR: Lie(groups=shifted)})
+    *trained, measured = history(tmp_path / "run")
+    assert not any(line["rejected"] for line in trained)
+    assert [(each["device"], each["reason"]) for each in measured["rejected"]] == [(LIAR, "harmful")]
