@@ -11,6 +11,7 @@ from edge_client.data.dataset import LabelledData
 from edge_client.data.shapes import fit_images
 from edge_client.data.sources import load_source
 from edge_client.data.tasks.labels import in_task
+from edge_client.data.tasks.registry import learning_task
 from edge_client.inference.onnx_model import LoadedModel, load_model
 from edge_client.inference.queries import read_input
 from edge_client.inference.service.requests import read_request
@@ -144,7 +145,8 @@ def _model(case: _Case) -> LoadedModel:
 
     from edge_client.inference.export.metadata import describe
 
-    shape, outputs = case.truth.inputs.shape[1:], max(len(case.names), 1)
+    shape, learnt = case.truth.inputs.shape[1:], learning_task(case.truth.task)
+    outputs = learnt.width(learnt.outputs(max(len(case.names), 1), shape), shape)
     weights = np.random.default_rng(7).normal(size=(int(np.prod(shape)), outputs)).astype(np.float32)
     nodes = [
         helper.make_node("Flatten", ["input"], ["flat"], axis=1),

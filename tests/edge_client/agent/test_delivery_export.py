@@ -323,4 +323,4 @@ def test_the_variant_of_a_detector_is_chosen_by_what_it_finds(
     worse = deliver_detector(context, graph, blind, 2).metrics.verdict
     assert worse is not None
     assert not worse.served
-    assert re.match(r"accuracy: map50 \d+\.\d% of 40 examples, map50 \d+\.\d% before", worse.why)
+    assert re.match(r"accuracy: map50 \d+\.\d\d% of 40 examples, map50 \d+\.\d\d% before", worse.why)

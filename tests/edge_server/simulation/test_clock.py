@@ -1,13 +1,13 @@
 """The virtual duration of tasks, on a board with round figures."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from edge_server.config.board_profiles import profile
 from edge_server.simulation.clock import Pace
 from schemas.messages import DeliverTask, TrainTask
+from schemas.strategy import TrainingPlan
 
 BOARD = replace(
     profile("ideal"), training_flops=1e9, downlink_bps=8e6, uplink_bps=4e6, latency_s=5.0, online_s=1.0
@@ -15,7 +15,7 @@ BOARD = replace(
 
 
 def training(epochs: int) -> TrainTask:
-    return TrainTask.model_construct(training=SimpleNamespace(local_epochs=epochs))
+    return TrainTask.model_construct(training=TrainingPlan(local_epochs=epochs))
 
 
 def test_download_and_upload_take_eight_bits_per_byte_of_their_own_link():
