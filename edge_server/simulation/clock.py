@@ -50,10 +50,8 @@ class Pace:
             total = macs * (DELIVERY_PASSES + self.examples * TRAINING_PASSES * epochs)
         else:
             models = 1 if task.own_model is None else 2
-            passes = (
-                models * macs * (TRAINING_PASSES * task.training.local_epochs * task.training.copies or 1)
-            )
-            total = self.examples * (passes + scored_macs)
+            passes = models * macs * (TRAINING_PASSES * task.training.local_epochs or 1)
+            total = self.examples * task.training.copies * (passes + scored_macs)
         return FLOPS_PER_MAC * total / self.board.training_flops
 
 

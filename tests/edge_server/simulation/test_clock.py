@@ -7,15 +7,15 @@ import pytest
 from edge_server.config.board_profiles import profile
 from edge_server.simulation.clock import Pace
 from schemas.messages import DeliverTask, TrainTask
-from schemas.strategy import TrainingPlan
+from schemas.strategy import Mirror, TrainingPlan
 
 BOARD = replace(
     profile("ideal"), training_flops=1e9, downlink_bps=8e6, uplink_bps=4e6, latency_s=5.0, online_s=1.0
 )
 
 
-def training(epochs: int) -> TrainTask:
-    return TrainTask.model_construct(training=TrainingPlan(local_epochs=epochs))
+def training(epochs: int, *mirror: Mirror) -> TrainTask:
+    return TrainTask.model_construct(training=TrainingPlan(local_epochs=epochs, mirror=mirror))
 
 
 def test_download_and_upload_take_eight_bits_per_byte_of_their_own_link():
@@ -27,6 +27,11 @@ def test_download_and_upload_take_eight_bits_per_byte_of_their_own_link():
 def test_training_costs_three_passes_of_two_flop_per_mac_for_every_example_and_epoch():
     # 2 * 3 * 1e6 MACs * 100 examples * 5 epochs = 3e9 FLOP at 1e9 FLOP/s.
     assert Pace(BOARD, examples=100).work_s(training(5), 1_000_000) == 3.0
+
+
+def test_mirror_images_cost_as_much_as_pictures():
+    assert Pace(BOARD, examples=100).work_s(training(5, "left-right"), 1_000_000) == 6.0
+    assert Pace(BOARD, examples=100).work_s(training(0, "left-right", "up-down"), 1_000_000) == 0.8
 
 
 def test_scoring_costs_one_pass_over_the_examples():
