@@ -113,7 +113,7 @@ def test_adams_rate_by_width_gives_torchs_updates(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", ['augment=["flip", "scale", "colour"]', 'mirror=["left-right", "up-down"]']
+    "changes", ['augment=["flip", "scale", "colour"]', slow('mirror=["left-right", "up-down"]')]
 )
 def test_changed_pictures_are_those_that_torch_sees(tmp_path: Path, changes: str) -> None:
     words = (f"training.{changes}", "local-epochs=2", f"model.name={NORMALISED}")
