@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +138,7 @@ class LoadedModel:
         `ConfigError` unless L is the task's for these names and this input; a classifier may name fewer.
         """
         outputs, task, names = self.logits(images), self.task, self.preprocessing.class_names
-        width = task.width(task.outputs(len(names), self.input_shape), self.input_shape)
-        found = math.prod(outputs.shape[1:])
+        width, found = self._width, math.prod(outputs.shape[1:])
         is_known = names or not task.has_named_outputs
         if is_known and (found < width if task.exclusive else found != width):
             raise ConfigError(
@@ -147,6 +147,12 @@ class LoadedModel:
                 f"{in_words(self.input_shape)}"
             )
         return in_units(outputs, self.preprocessing) if task.labels == "numbers" else outputs
+
+    @cached_property
+    def _width(self) -> int:
+        """The numbers per example that its task has for its names and its input."""
+        outputs = self.task.outputs(len(self.preprocessing.class_names), self.input_shape)
+        return self.task.width(outputs, self.input_shape)
 
     def rank(self, probabilities: Inputs, *, top: int = 1) -> tuple[Ranked, ...]:
         """The `top` entries of one row of probabilities [classes], best first."""

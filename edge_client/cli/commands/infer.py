@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli import device_options, options
@@ -125,55 +126,57 @@ def _answer(args: argparse.Namespace, model: "LoadedModel") -> int:
         return _answer_lines(args, model)
     answers: list[dict[str, Any]] = []
     known: list[Answers] = []
-    drawn: dict[Path, bytes] = {}
-    if args.draw is not None:
-        _check_draw(args.draw, model)
-    for named in (read_input(path, model) for path in args.inputs):
-        with said_in_one_line(model.path):
-            predicted = model.predict(named.images)
-            known += [model.answers(named.images, named.labels)] if named.labels is not None else []
-        frames = named.frames or (None,) * len(predicted)
-        for name, row, frame in zip(named.names, predicted, frames, strict=True):
-            answers.append({"input": name, **model.result(row, top=args.top, frame=frame)})
-        if args.draw is not None:
-            _draw(args.draw, model, replace(named, frames=frames), predicted, drawn)
-        for note in named.notes:
-            say(f"note: {note}", file=sys.stderr)
-    for path, picture in drawn.items():
-        path.write_bytes(picture)
+    with _drawing(args.draw, model) as pictures:
+        for named in (read_input(path, model) for path in args.inputs):
+            with said_in_one_line(model.path):
+                predicted = model.predict(named.images)
+                known += [model.answers(named.images, named.labels)] if named.labels is not None else []
+            frames = named.frames or (None,) * len(predicted)
+            for name, row, frame in zip(named.names, predicted, frames, strict=True):
+                answers.append({"input": name, **model.result(row, top=args.top, frame=frame)})
+            if pictures is not None:
+                _draw(pictures, model, replace(named, frames=frames), predicted)
+            for note in named.notes:
+                say(f"note: {note}", file=sys.stderr)
     labelled = sum(len(part.labels) for part in known)
     metrics = model.measured_on(known)
     _print(args, model, answers, metrics=metrics, labelled=labelled)
     return 0
 
 
-def _check_draw(folder: Path, model: "LoadedModel") -> None:
-    """Make the folder; `ConfigError` for a model that finds no boxes."""
+@contextlib.contextmanager
+def _drawing(folder: Path | None, model: "LoadedModel") -> Iterator[Path | None]:
+    """A folder for pictures, which come into `folder` if all inputs are answered; None without one.
+
+    `ConfigError` for a model that finds no boxes.
+    """
     from edge_client.storage.atomic_files import usable_folder
 
+    if folder is None:
+        yield None
+        return
     if model.task.labels != "boxes":
         raise ConfigError(
             f"--draw is for boxes, and {model.path.name} is of the task '{model.task.name}'",
             remedy="leave --draw out",
         )
     usable_folder(folder, option="--draw")
+    with TemporaryDirectory(prefix=".", dir=folder) as pictures:
+        yield Path(pictures)
+        for picture in Path(pictures).iterdir():
+            picture.replace(folder / picture.name)
 
 
-def _draw(
-    folder: Path, model: "LoadedModel", named: "NamedExamples", answers: "Inputs", drawn: dict[Path, bytes]
-) -> None:
-    """Draw the pictures of an input with their boxes, to be written once all inputs are answered.
-
-    Of pictures of one name, as of several folders, the second is `NAME-2.png`; `drawn` are those until now.
-    """
+def _draw(folder: Path, model: "LoadedModel", named: "NamedExamples", answers: "Inputs") -> None:
+    """Write the pictures of an input with their boxes; the second of a name is `NAME-2.png`."""
     from edge_client.inference.queries import draw_boxes
 
     for name, picture, row, frame in zip(named.names, named.images, answers, named.frames, strict=True):
         made = draw_boxes(picture, model.preprocessing.scale, model.boxes(row, frame), frame)
         stem = Path(name).stem
         names = (f"{stem}-{number}" if number > 1 else stem for number in itertools.count(1))
-        path = next(path for each in names if (path := folder / f"{each}.png") not in drawn)
-        drawn[path] = made
+        path = next(path for each in names if not (path := folder / f"{each}.png").exists())
+        path.write_bytes(made)
 
 
 def _answer_lines(args: argparse.Namespace, model: "LoadedModel") -> int:
