@@ -60,7 +60,7 @@ def training_of(
     for each in (task, *([second] if second else [])):
         trainer.check(each)
     with open_received(task, context) as (channel_map, sent):
-        data = context.data.as_the_server_says(task)
+        data = context.data.for_training(task)
         training = DeviceTraining(context, channel_map, data, on_epoch, should_stop)
         pruned = yield from training.prune_model(task, sent)
         update = yield from _train_shared(pruned, training)
@@ -138,7 +138,7 @@ def do_delivery(
     from edge_client.inference.quantization.trial import keep_best, note_of
 
     with open_received(task, context) as (channel_map, received):
-        data = context.data.as_the_server_says(task)
+        data = context.data.for_training(task)
         training = DeviceTraining(context, channel_map, data, on_epoch, should_stop)
         exported, personal = _export(task, training, received, choose_exporter(context))
     tried = keep_best(exported.path, context.variants, calibration=data.train, held_out=data.held_out)

@@ -28,8 +28,8 @@ class LocalData:
 
     def fewer_than_a_batch(self, task: messages.Task) -> str:
         """A message that a task's batches exceed the number of examples; empty if they do not."""
-        plan, count = task.plan, len(self.train)
-        if plan is None or count >= plan.batch_size:
+        plan = task.plan
+        if plan is None or (count := plan.copies * len(self.train)) >= plan.batch_size:
             return ""
         return (
             f"trained on {format_count(count, 'example')}, fewer than a batch of {plan.batch_size}: a step "
@@ -37,17 +37,21 @@ class LocalData:
         )
 
     def as_the_server_says(self, task: messages.Task) -> "LocalData":
-        """The examples with the federation's shape, preprocessing and labels, and mirror images to train on.
+        """The examples with the federation's shape, preprocessing and labels.
 
         Raises `PeerError` if they do not fit.
         """
         self.check(task)
-        train, held_out = _for_task(self.train, task), _for_task(self.held_out, task)
-        if task.plan is not None and task.plan.mirror:
-            from edge_client.data.pictures.augmentations import mirrored
+        return replace(self, train=_for_task(self.train, task), held_out=_for_task(self.held_out, task))
 
-            train = mirrored(train, task.plan.mirror)
-        return replace(self, train=train, held_out=held_out)
+    def for_training(self, task: messages.Task) -> "LocalData":
+        """As `as_the_server_says`, with the mirror images that the task's plan asks for."""
+        data = self.as_the_server_says(task)
+        if task.plan is None or not task.plan.mirror:
+            return data
+        from edge_client.data.pictures.augmentations import mirrored
+
+        return replace(data, train=mirrored(data.train, task.plan.mirror))
 
     def check(self, task: messages.Task) -> None:
         """Raise `PeerError` if these examples do not fit the model's columns, shape or classes."""

@@ -17,7 +17,7 @@ from edge_server.coordinator.tasks.masking import with_local_examples
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
 from edge_server.coordinator.tasks.task import TaskPlan, personal_training, plan_training_tasks
 from edge_server.coordinator.tasks.task_assigner import TaskAssigner
-from edge_server.coordinator.validation.consistency import cap_birth_claims
+from edge_server.coordinator.validation.consistency import cap_birth_claims, with_examples
 from edge_server.rounds.events import ExcludedDevice, PlanRound, RoundPlanned
 from edge_server.rounds.fleet import Device
 from edge_server.strategy.explanations import MAX_DEVICES, DeviceChoice, RoundChoices
@@ -255,13 +255,15 @@ class Planner:
         return ""
 
     def _with_believed_births(self, command: PlanRound) -> PlanRound:
-        """The planning with each device's claims capped."""
+        """The planning with each device's claims capped, its mirror images counted as examples."""
         devices, exaggerated = cap_birth_claims(command.devices, self._context.strategy.claims)
+        copies = self._context.config.training.copies
         for name, words in exaggerated.items():
             if self._exaggerated.get(name) != words:
                 log.warning("%s: %s", name, words, extra={"device": name})
         self._exaggerated = exaggerated
-        return replace(command, devices=devices)
+        mirrored = (with_examples(device, copies * device.data.examples) for device in devices)
+        return replace(command, devices=tuple(mirrored))
 
     def _entropy(self, command: PlanRound) -> tuple[int, ...]:
         """The seed of a planning's random generator, the same when the planning is repeated."""

@@ -204,14 +204,12 @@ class TierAssigner:
         cost = network_cost(module, self._input_shape, trained, self._parts.adapters_of(tier))
         each = cost.training(plan, examples=1).data
         whole = cost.training(plan, examples=plan.batch_size)
-        with_torch = tier_evidence.MemoryNeeds(whole.total - plan.batch_size * each, plan.copies * each)
-        with_onnx = tier_evidence.MemoryNeeds(
-            _step_graph_bytes(module, cost, plan, trained), plan.copies * each
-        )
+        with_torch = tier_evidence.MemoryNeeds(whole.total - plan.batch_size * each, each)
+        with_onnx = tier_evidence.MemoryNeeds(_step_graph_bytes(module, cost, plan, trained), each)
         return tier_evidence.TrainingNeeds(
             {"torch": with_torch, "onnx": with_onnx},
-            macs=cost.training_macs(examples=plan.copies, epochs=1),
-            moved=cost.training_bytes(examples=plan.copies, epochs=1),
+            macs=cost.training_macs(examples=1, epochs=1),
+            moved=cost.training_bytes(examples=1, epochs=1),
         )
 
 

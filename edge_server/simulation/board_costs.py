@@ -18,8 +18,9 @@ IDEAL = "ideal"  # no board
 
 @dataclass(frozen=True)
 class TierCost:
-    """Of one example the multiply-accumulates of the frozen layers, `once`, and of the training in `each`
-    epoch. A training with `EXAMPLES` takes this `memory` in bytes, besides Python and its libraries.
+    """Of one example with its mirror images the multiply-accumulates of the frozen layers, `once`, and of the
+    training in `each` epoch. A training with `EXAMPLES` takes this `memory` in bytes, besides Python and its
+    libraries.
     """
 
     tier: int
@@ -36,7 +37,8 @@ def tier_costs(coordinator: Coordinator, config: Config) -> tuple[TierCost, ...]
     context, model = coordinator.context, coordinator.model
     if not context.still:
         return ()
-    shape, costs = context.spec.input_shape, dict[tuple[str, tuple[str, ...]], TierCost]()
+    shape, copies = context.spec.input_shape, config.training.copies
+    costs = dict[tuple[str, tuple[str, ...]], TierCost]()
     found = list[TierCost]()
     for tier, spec in model.tier_specs().items():
         trained = tuple(context.network.parts.in_order(tier, context.network.registered_map) or ())
@@ -47,8 +49,10 @@ def tier_costs(coordinator: Coordinator, config: Config) -> tuple[TierCost, ...]
             if parts is None:
                 return ()
             each, whole = count_macs(parts.rest, (parts.width,)), count_macs(module, shape)
-            cost = network_cost(module, shape, trained).training(config.training, examples=EXAMPLES)
-            costs[same] = TierCost(tier, whole - each, TRAINING_PASSES * each, cost.total)
+            cost = network_cost(module, shape, trained)
+            memory = cost.training(config.training, examples=copies * EXAMPLES).total
+            passes = copies * (whole - each), copies * TRAINING_PASSES * each
+            costs[same] = TierCost(tier, *passes, memory)
         found.append(replace(costs[same], tier=tier))
     return tuple(found)
 

@@ -46,8 +46,9 @@ class Pace:
         `scored_macs` are those of a network that the device scores before it trains a part of it.
         """
         if isinstance(task, DeliverTask):
-            epochs = task.personalise.local_epochs if task.personalise else 0
-            total = macs * (DELIVERY_PASSES + self.examples * TRAINING_PASSES * epochs)
+            plan = task.personalise
+            passes = TRAINING_PASSES * plan.local_epochs * plan.copies if plan else 0
+            total = macs * (DELIVERY_PASSES + self.examples * passes)
         else:
             models = 1 if task.own_model is None else 2
             passes = models * macs * (TRAINING_PASSES * task.training.local_epochs or 1)

@@ -41,7 +41,8 @@ def history(folder: Path) -> list[RoundRecord]:
 
 
 def test_statistics_change_no_model_and_are_those_of_the_data(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, "attending", "federation.statistics=true", "model.name=mlp")
+    words = ("federation.statistics=true", "model.name=mlp", 'training.mirror=["left-right"]')
+    bench = Bench(tmp_path, "attending", *words)
     before = bench.coordinator.model.sha256
     first, _ = bench.round(1)
     known = bench.coordinator.model.state.observed

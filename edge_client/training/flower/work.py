@@ -120,7 +120,7 @@ class FlowerWork:
         unknown += ["channels chosen by this device's attention"] if task.personal is not None else []
         unknown += ["a round without epochs"] if plan.local_epochs == 0 else []
         unknown += ["frozen layers"] if task.trained is not None else []
-        unknown += ["augmented pictures"] if plan.augment else []
+        unknown += ["augmented pictures"] if plan.augment or plan.mirror else []
         if unknown:
             raise PeerError(
                 f"a Flower app trains here, which knows nothing of {' or '.join(unknown)}",

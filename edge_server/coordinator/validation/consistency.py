@@ -198,7 +198,7 @@ def cap_birth_claims(devices: Iterable[Device], claims: Claims) -> tuple[tuple[D
     """The devices with capped examples and free memory, and a text for each cap of examples, by device."""
     devices = tuple(devices)
     most = claims.examples(device.data.examples for device in devices)
-    capped = tuple(_with_memory(_with_examples(device, most)) for device in devices)
+    capped = tuple(_with_memory(with_examples(device, min(device.data.examples, most))) for device in devices)
     caps = {
         born.name: f"{born.data.examples} examples in its birth count as {device.data.examples}"
         for born, device in zip(devices, capped, strict=True)
@@ -207,10 +207,11 @@ def cap_birth_claims(devices: Iterable[Device], claims: Claims) -> tuple[tuple[D
     return capped, caps
 
 
-def _with_examples(device: Device, most: float) -> Device:
-    if device.data.examples <= most:
+def with_examples(device: Device, count: float) -> Device:
+    """The device with this many examples; itself if it has them."""
+    if device.data.examples == count:
         return device
-    return replace(device, data=device.data.model_copy(update={"examples": int(most)}))
+    return replace(device, data=device.data.model_copy(update={"examples": int(count)}))
 
 
 def _with_memory(device: Device) -> Device:

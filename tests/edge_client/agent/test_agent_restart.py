@@ -500,3 +500,10 @@ def test_data_smaller_than_a_batch_causes_one_warning(
     warnings = [line for line in caplog.messages if "fewer than a batch" in line]
     assert warnings == ["trained on 10 examples, fewer than a batch of 32: a step takes them all"]
     assert len(life.started) == 2
+
+
+def test_mirror_images_fill_a_batch() -> None:
+    data, asked = LocalData(DIGITS.subset(range(10)), DIGITS), task()
+    mirrored = asked.training.model_copy(update={"mirror": ("left-right", "up-down")})
+    assert data.fewer_than_a_batch(asked)
+    assert not data.fewer_than_a_batch(asked.model_copy(update={"training": mirrored}))

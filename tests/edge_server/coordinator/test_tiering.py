@@ -18,13 +18,14 @@ from edge_server.rounds.state import RoundRules
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.recovery import recover
 from edge_server.strategy.selection.tier_evidence import MARGIN, REFERENCE
+from edge_server.strategy.strategy import known_examples
 from schemas.errors import Reason
-from schemas.messages import Task, TaskReply
+from schemas.messages import Task, TaskReply, TrainTask
 from schemas.messages.tasks import STEP
 from schemas.values import Accelerator, CapabilityProfile, MeasuredSpeed, TrainerName
 from tests.edge_client.system.hardware.trees import GROUP, PI, tree
 from tests.edge_server.rounds.by_hand import NAME, RUN, of, training
-from tests.integration.bench import CARD, Bench
+from tests.integration.bench import CARD, NAMES, Bench
 
 RESIDENT = 200_000_000
 
@@ -38,11 +39,11 @@ def undecided(name: str, *, free: int | None, speed: float | None = None) -> Dev
     return Device(name, 1, CapabilityProfile(memory_free_bytes=left, speed=measured), CARD)
 
 
-def needed(coordinator: Coordinator, tier: int) -> int:
-    """Return the bytes that a tier needs, computed from its network."""
+def needed(coordinator: Coordinator, tier: int, examples: int = CARD.examples) -> int:
+    """Return the bytes that a tier needs for these examples, computed from its network."""
     cost = network_cost(coordinator.model.sub_model(tier).requires_grad_(True), (1, 8, 8))
     plan = coordinator.context.config.training
-    return round(MARGIN * cost.training(plan, examples=CARD.examples).total)
+    return round(MARGIN * cost.training(plan, examples=examples).total)
 
 
 @pytest.fixture
@@ -82,6 +83,38 @@ def test_a_run_assigns_tiers_by_evidence_updates_them_after_rounds_and_stores_th
     again = assemble(coordinator.context.config, "run-1", bench.folder, resume=recovered.resumption)
     bench.coordinator = again
     assert {name: task.tier for name, task in bench.tasks(2, 3).items()} == {"weak": 2, "strong": 4}
+
+
+def test_mirror_images_are_examples_in_memory_and_in_the_measured_pace(tmp_path: Path) -> None:
+    words = ("model.name=cnn", "tiers.ratios=[0.5, 0.0]", 'training.mirror=["left-right", "up-down"]')
+    bench = Bench(tmp_path, "fedavg", *words, "local-epochs=1")
+    coordinator, examples = bench.coordinator, 4 * CARD.examples
+    few, enough = needed(coordinator, 2), needed(coordinator, 2, examples)
+    bench.devices = (undecided("weak", free=few + 1000), undecided("strong", free=enough + 1000))
+    _, updates = bench.round(1)
+    assert {
+        name: coordinator.tiering.tier(device) for name, device in zip(NAMES, bench.devices, strict=True)
+    } == {
+        "weak": 1,
+        "strong": 2,
+    }
+    cost = network_cost(coordinator.model.sub_model(2).requires_grad_(True), (1, 8, 8))
+    macs, moved = (
+        measure(examples=examples, epochs=1) for measure in (cost.training_macs, cost.training_bytes)
+    )
+    seconds = updates["strong"].metrics.seconds
+    pace = bench.folder.load_state(1).paces["strong"]
+    assert pace == pytest.approx(seconds / (macs / REFERENCE.macs + moved / REFERENCE.bytes))
+
+
+def test_births_and_updates_count_mirror_images_alike(tmp_path: Path) -> None:
+    """What a device says that it trained on is bounded by its birth, and masks hide weights up to it."""
+    words = ('training.mirror=["left-right"]', "privacy.secure-aggregation=true", "num-clients=3")
+    bench = Bench(tmp_path, "fedavg", *words, names=("a", "b", "c"))
+    task = bench.tasks(1, 1)["a"]
+    assert isinstance(task, TrainTask)
+    assert task.masking is not None
+    assert known_examples(bench.coordinator.model.state)["a"] == task.masking.max_weight == 2 * CARD.examples
 
 
 def test_a_slow_device_gets_a_tier_it_can_train_in_time(bench: Bench) -> None:

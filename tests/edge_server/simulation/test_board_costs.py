@@ -19,6 +19,9 @@ def test_frozen_layers_count_once_and_the_others_in_each_epoch() -> None:
     whole, same = costs("training.train=head")
     assert (whole.once, whole.each) == (52_800, 6_000)
     assert (same.once, same.each) == (whole.once, whole.each)
+    mirrored, _ = costs("training.train=head", 'training.mirror=["left-right"]')
+    assert (mirrored.once, mirrored.each) == (2 * whole.once, 2 * whole.each)
+    assert mirrored.memory > whole.memory
 
 
 def test_the_split_of_a_network_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,8 @@ def test_training_costs_three_passes_of_two_flop_per_mac_for_every_example_and_e
 def test_mirror_images_cost_as_much_as_pictures():
     assert Pace(BOARD, examples=100).work_s(training(5, "left-right"), 1_000_000) == 6.0
     assert Pace(BOARD, examples=100).work_s(training(0, "left-right", "up-down"), 1_000_000) == 0.8
+    personal = DeliverTask.model_construct(personalise=training(5, "left-right").training)
+    assert Pace(BOARD, examples=100).work_s(personal, 1_000_000) == 6.032
 
 
 def test_scoring_costs_one_pass_over_the_examples():

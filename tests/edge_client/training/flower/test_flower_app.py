@@ -194,6 +194,9 @@ def test_algorithms_that_change_local_training_are_refused(bench: Bench, module:
     with pytest.raises(PeerError, match=words) as refused:
         work.check(task.model_copy(update={"training": changed}))
     assert refused.value.reason is Reason.INCOMPATIBLE
+    mirrored = task.training.model_copy(update={"mirror": ("up-down",)})
+    with pytest.raises(PeerError, match="augmented pictures"):
+        work.check(task.model_copy(update={"training": mirrored}))
 
 
 def test_the_device_evaluates_if_the_app_cannot(bench: Bench, module: ModuleType) -> None:
