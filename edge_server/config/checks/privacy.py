@@ -99,6 +99,12 @@ def _sums(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
             key="[privacy] clip",
             remedy="state the usual length of the head's inputs",
         )
+    if config.training.mirror:
+        yield ConfigError(
+            f"an example counts {config.training.copies} times in the sums, and noise covers it once",
+            key="[training] mirror",
+            remedy=f"leave it out, {without}",
+        )
     if config.privacy.amplification:
         yield ConfigError(
             "devices are drawn, and sums are of examples",

@@ -107,6 +107,10 @@ def test_nothing_but_the_noisy_sums_is_kept(tmp_path: Path) -> None:
         (("tiers.ratios=[0.5, 0.0]",), "each tier's head would read the same examples once more"),
         (("privacy.secure-aggregation=true",), "noise is added to sums that the server can read"),
         (("privacy.amplification=true",), "devices are drawn, and sums are of examples"),
+        (
+            ('training.mirror=["left-right", "up-down"]',),
+            "counts 4 times in the sums, and noise covers it once",
+        ),
     ],
 )
 def test_what_would_read_the_examples_once_more_is_refused(words: tuple[str, ...], reason: str) -> None:
