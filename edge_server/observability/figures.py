@@ -138,8 +138,8 @@ def _loss_by_delivery(history: Sequence[RoundRecord], devices: Sequence[DeviceRe
     auto = ': set [training] personalise-epochs = "auto" if a device sees only its own classes'
     return [
         f"delivery: {worse} of {counted_text(len(pairs), 'device')} had a better model for the examples that "
-        f"they hold out after their last training (mean accuracy {before:.1%}) than the delivered one "
-        f"({after:.1%}){'' if asked else auto}"
+        f"they hold out after their last training (mean accuracy {before:.2%}) than the delivered one "
+        f"({after:.2%}){'' if asked else auto}"
     ]
 
 

@@ -19,6 +19,7 @@ from edge_server.strategy.aggregation.updates import (
     ClientUpdate,
     GlobalUpdate,
     RoundUpdates,
+    has_trained,
     is_statistic,
     sources_of,
 )
@@ -108,7 +109,7 @@ def close_round(
     sources = sources_of(matched)
     ranks = strategy.own_order and not state.ordered and any(source.groups.get(SCORES) for source in sources)
     params, optimizer = state.params, state.server_optimizer
-    if any(source.groups["model"] for source in sources):
+    if has_trained(sources):
         params, optimizer = _apply_change(strategy, state, change, ranks=ranks, keep=keep)
     observed = _observed_of_updates(sources, weighed)
     if ranks:

@@ -14,7 +14,7 @@ from edge_server.rounds.quarantine import site_key
 from edge_server.storage.journal_reader import ExaminedUpdate
 from edge_server.strategy.aggregation.combiners import cosines_to_others
 from edge_server.strategy.aggregation.transforms import transform_updates
-from edge_server.strategy.aggregation.updates import ClientUpdate, is_statistic
+from edge_server.strategy.aggregation.updates import ClientUpdate, has_trained, is_statistic
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.groups.statistics import Statistics
 from edge_server.strategy.strategy import State
@@ -170,9 +170,8 @@ class HarmReview:
         after, review = self._model.state, self._leaving_out
         totals = review.totals(earlier)
         # In a round after training, devices measure statistics for the model.
-        measured = any(update.groups.get(Statistics.name) for update in updates)
-        measured &= not any(update.groups.get(MODEL) for update in updates)
-        if measured:
+        measures = any(update.groups.get(Statistics.name) for update in updates)
+        if measured := measures and not has_trained(updates):
             review, totals = review.at_once(), {}
 
         def without(out: Set[str]) -> State:

@@ -1,6 +1,6 @@
 """A client's update as it was sent, and in global coordinates, on which aggregation works."""
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, overload
@@ -27,6 +27,11 @@ class ClientUpdate:
     groups: Groups
     examples: int
     metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+def has_trained(updates: Iterable[ClientUpdate]) -> bool:
+    """Whether any of a round's devices trained the model."""
+    return any(update.groups.get("model") for update in updates)
 
 
 class SummedArrays(KnownArrays):

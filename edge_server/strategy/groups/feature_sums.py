@@ -15,7 +15,7 @@ import numpy as np
 from edge_client.training import feature_sums
 from edge_client.training.feature_sums import GRAM, GROUP, MEANS_GROUP, PARTS, SQUARES, TARGETS
 from edge_server.strategy.aggregation.array_stores import store_arrays
-from edge_server.strategy.aggregation.updates import ClientUpdate, sources_of
+from edge_server.strategy.aggregation.updates import ClientUpdate, has_trained, sources_of
 from edge_server.strategy.explanations import Observed
 from edge_server.strategy.groups import device_sums, least_squares, rule, statistics
 from edge_server.strategy.selection.interface import Noise, RoundResult
@@ -125,7 +125,7 @@ class HeadRule(rule.GroupRule):
         A device's sums take the place of its earlier ones.
         """
         sources = sources_of(result.updates)
-        if any(source.groups["model"] for source in sources):
+        if has_trained(sources):
             return rule.FoldedGroup({}, result.after)
         senders = [source for source in sources if source.groups.get(self.name)]
         sent = [_sums_of(source, source.groups[self.name], result.channel_map) for source in senders]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from edge_server.strategy.aggregation.updates import GlobalUpdate, group_to_global, is_statistic
+from edge_server.strategy.aggregation.updates import GlobalUpdate, group_to_global, has_trained, is_statistic
 from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, GroupTraits, Shape
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.errors import PeerError, Reason
@@ -74,7 +74,7 @@ class Statistics(GroupRule):
         In a round of training they are ignored, and those of an earlier model are dropped.
         """
         senders = [update for update in result.updates if update.source.groups.get(self.name)]
-        if any(update.source.groups["model"] for update in result.updates):
+        if has_trained(update.source for update in result.updates):
             return FoldedGroup({}, result.after)
         if not senders:
             return FoldedGroup(held, result.after)

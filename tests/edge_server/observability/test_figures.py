@@ -22,7 +22,7 @@ def test_delivered_models_that_are_worse_than_the_trained_ones_are_told_of() -> 
         history, [device("a", 0.8), device("b", 0.7), device("c", 0.9), device("d", None)]
     )
     assert text.startswith("delivery: 2 of 3 devices had a better model")
-    assert "(mean accuracy 86.7%) than the delivered one (80.0%)" in text
+    assert "(mean accuracy 86.67%) than the delivered one (80.00%)" in text
     assert 'personalise-epochs = "auto"' in text
     (asked,) = warning_texts(history, [device("a", 0.8, personal=True), device("b", 0.7)])
     assert "personalise-epochs" not in asked
