@@ -73,7 +73,7 @@ def _keep_ray_to_this_process() -> None:
 def _check_reachable(address: str) -> None:
     """Check an address `host:port`, since Ray itself would wait for minutes; others are left to Ray."""
     host, _, port = address.rpartition(":")
-    if not host or "/" in host or not port.isdigit():
+    if not host or "/" in host or not port.isdecimal():
         return
     try:
         socket.create_connection((host, int(port)), timeout=REACHABLE_S).close()

@@ -80,7 +80,7 @@ class WheelTags(NamedTuple):
         if tag == "py3":
             return True
         digits = tag[3:]
-        if tag[:3] not in ("py3", "cp3") or not digits.isdigit():
+        if tag[:3] not in ("py3", "cp3") or not digits.isdecimal():
             return False
         return int(digits) == minor or (int(digits) < minor and (tag[0] == "p" or "abi3" in self.abis))
 

@@ -77,7 +77,7 @@ def _name(answer: str) -> str:
 
 
 def _count(answer: str) -> str:
-    if not answer.isdigit() or int(answer) < 1:
+    if not (answer.isascii() and answer.isdigit() and int(answer)):
         raise ConfigError(f"'{answer}' is not a whole number above 0")
     return answer
 

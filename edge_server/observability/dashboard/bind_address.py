@@ -19,7 +19,7 @@ DEFAULT_ADDRESS: BindAddress = (HOST, None)
 
 def parse_bind_address(text: str) -> BindAddress:
     """Parse `HOST:PORT`, `HOST`, `:PORT`, `PORT`, `[::1]:PORT` or an empty text; an argparse type."""
-    if text.isdigit():
+    if text.isdecimal():
         host, port = HOST, text
     elif text.startswith("["):
         host, _, rest = text[1:].partition("]")
@@ -28,7 +28,7 @@ def parse_bind_address(text: str) -> BindAddress:
         host, port = text, ""
     else:
         host, _, port = text.partition(":")
-    if (port and not port.isdigit()) or int(port or 0) > 65535 or "/" in host or host.endswith(".toml"):
+    if (port and not port.isdecimal()) or int(port or 0) > 65535 or "/" in host or host.endswith(".toml"):
         raise argparse.ArgumentTypeError(
             f"'{text}' is not HOST:PORT (for instance {HOST}:{PORT}); other words go before --dashboard"
         )

@@ -22,7 +22,9 @@ def answer(monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
 
 
 def test_five_answers_make_a_valid_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer(monkeypatch, "garden", "zero", "4", "cat", "cat, dog, cat", "cat, dog", "", "no-recipe", "fedavg")
+    answer(
+        monkeypatch, "garden", "zero", "²", "4", "cat", "cat, dog, cat", "cat, dog", "", "no-recipe", "fedavg"
+    )
     assert main(["init", str(tmp_path / "f.toml")]) == 0
     config = load_config(str(tmp_path / "f.toml"))
     assert (config.federation.name, config.federation.rounds, config.clients.num_clients) == ("garden", 20, 4)
