@@ -2,7 +2,8 @@
 
 One stage without anchors (FCOS, Tian et al. 2019 and 2020): each cell of three grids says which class has its
 centre there, where the corners of its box are, and how central the cell is. The features are the last values
-of the trunk at each stride, as those of SSDLite (Sandler et al. 2018, section 6.2); sums from coarse to fine
+of the trunk at each stride, before a convolution widens them for the next: SSDLite (Sandler et al. 2018,
+section 6.2) takes the wider ones, six times as many numbers to keep of each picture. Sums from coarse to fine
 join them (Lin et al. 2017, Feature Pyramid Networks). The head is the same for all strides but for its
 normalisations (RTMDet, Lyu et al. 2022, section 3.2).
 """
@@ -20,7 +21,7 @@ from edge_client.models.registry import image_shape
 from edge_client.models.shape_tracer import ShapeTracer
 from schemas.errors import ConfigError
 
-WIDTH = 96  # channels of neck and head, as NanoDet's
+WIDTH = 64  # channels of neck and head
 BLOCKS = 2
 KERNEL = 5  # cells from which a block of the head sees, as RTMDet's
 PRIOR = 0.01  # probability of a class in a cell at the start (Lin et al. 2017, Focal Loss, section 3.3)
@@ -153,7 +154,19 @@ def _find_features(trunk: nn.Module, input_shape: tuple[int, ...]) -> tuple[fx.G
         chosen = {finer[-1]: found[finer[-1]]}
     if not chosen:
         raise ConfigError(f"{type(trunk).__name__} has no features of pictures {input_shape} to detect on")
-    return graph, chosen
+    return graph, {stride: _before_expansion(trunk, node) for stride, node in chosen.items()}
+
+
+def _before_expansion(trunk: nn.Module, value: fx.Node) -> fx.Node:
+    """What a 1 x 1 convolution widens to this value, as in an inverted residual, or the value itself."""
+    node = value
+    while len(node.all_input_nodes) == 1:
+        layer = trunk.get_submodule(str(node.target)) if node.op == "call_module" else None
+        (node,) = node.all_input_nodes
+        if isinstance(layer, nn.Conv2d):
+            widens = layer.kernel_size == (1, 1) and layer.in_channels < layer.out_channels
+            return node if widens else value
+    return value
 
 
 def _end_with(trunk: nn.Module, graph: fx.Graph, features: Sequence[fx.Node]) -> nn.Module:

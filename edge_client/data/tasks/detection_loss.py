@@ -27,23 +27,25 @@ def targets(inputs: Array, labels: Array) -> Array:
     several boxes says the smallest.
     """
     centres, strides = cells(inputs.shape[1:])
-    nearest = np.where(strides > STRIDES[0], NEAREST * strides, 0)[:, None]
-    farthest = np.where(strides < STRIDES[-1], FARTHEST * strides, np.inf)[:, None]
+    nearest = np.where(strides > STRIDES[0], NEAREST * strides, 0)
+    farthest = np.where(strides < STRIDES[-1], FARTHEST * strides, np.inf)
     found = np.zeros((len(labels), TARGET, len(centres)), np.float32)
     found[:, 0] = NO_BOX
     for own, boxes in zip(found, labels, strict=True):
         boxes = boxes[boxes[:, 0] != NO_BOX]
-        if not len(boxes):
-            continue
         low, high = boxes[:, 1:3], boxes[:, 3:]
-        # From each cell [A] to each box [K]: left, top, right, bottom.
-        sides = np.concatenate([centres[:, None] - low, high - centres[:, None]], 2)
-        away = np.abs(centres[:, None] - (low + high) / 2).max(2)
-        is_near = (away < RADIUS * strides[:, None]) & (sides.min(2) > 0)
-        fits = is_near & (sides.max(2) > nearest) & (sides.max(2) < farthest)
-        places, chosen = np.flatnonzero(fits.any(1)), np.where(fits, (high - low).prod(1), np.inf).argmin(1)
-        own[:BOX, places] = boxes[chosen[places]].T
-        own[BOX, places] = _centreness(sides[places, chosen[places]])
+        away = (
+            np.abs(middle[:, None] - grid) for middle, grid in zip((low + high).T / 2, centres.T, strict=True)
+        )
+        box, cell = np.nonzero(np.maximum(*away) < RADIUS * strides)
+        # From each cell to a box [P, 4]: left, top, right, bottom.
+        sides = np.concatenate([centres[cell] - low[box], high[box] - centres[cell]], 1)
+        farther = sides.max(1)
+        fits = (sides.min(1) > 0) & (farther > nearest[cell]) & (farther < farthest[cell])
+        by_size = np.flatnonzero(fits)[np.argsort((high - low).prod(1)[box[fits]], kind="stable")]
+        places, first = np.unique(cell[by_size], return_index=True)
+        own[:BOX, places] = boxes[box[by_size[first]]].T
+        own[BOX, places] = _centreness(sides[by_size[first]])
     return found.reshape(len(found), -1)
 
 

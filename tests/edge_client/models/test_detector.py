@@ -7,6 +7,7 @@ import torch
 from edge_client.data.tasks.detection import cells
 from edge_client.models.build import build_model
 from edge_client.models.fixed_state import drawn_state, fixed_tensors, sent_tensors
+from edge_client.models.frozen_part import find_split
 from edge_client.models.registry import entry, is_ours, trunk_of
 from edge_client.pruning.channel_graph.trace import trace
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
@@ -19,9 +20,8 @@ SHAPE, CLASSES, CELLS = (3, 64, 96), 3, 16 * 24 + 8 * 12 + 4 * 6
 LEVELS = (0.7, 0.5, 0.3, 0.1, 0.0)
 # With a channels of both convolutions of the trunk, w of the neck and of each block of the head: the trunk
 # has 75a + a + 25aa + a numbers, the neck aw + 2w + 2 (9ww + 2w), the blocks 2 (25w + ww + 6w), and 8 (w + 1)
-# are of 3 classes, 4 distances and centre-ness. Ratios leave 19, 32, 44, 57 and 64 for a, and 28, 48, 67, 86
-# and 96 for w.
-SIZES = (28_836, 79_336, 149_616, 244_980, 305_096)
+# are of 3 classes, 4 distances and centre-ness. Ratios leave 19, 32, 44, 57 and 64 for both.
+SIZES = (19_521, 52_008, 95_796, 158_183, 198_216)
 """Parameters of `detector:cnn` by tier."""
 
 
@@ -122,3 +122,11 @@ def test_a_trunk_or_an_input_without_a_grid_is_refused(name, shape, complaint):
 
 def test_a_network_that_is_no_detector_is_its_own_trunk():
     assert [trunk_of(name) for name in ("detector:timm:lcnet_035", "cnn")] == ["timm:lcnet_035", "cnn"]
+
+
+@pytest.mark.parametrize("trunk", ["mobilenet-v2", "torchvision:mobilenet_v2"])
+def test_features_are_those_before_an_expansion_and_few_enough_to_be_kept(trunk):
+    module = build_model(spec(trunk, (3, 64, 64)))
+    assert [layer[0].in_channels for layer in module.neck.layers] == [24, 32, 96]
+    trained = {name for name in module.state_dict() if name.startswith(("neck", "head"))}
+    assert find_split(module, trained, (3, 64, 64)).width == 24 * 16**2 + 32 * 8**2 + 96 * 4**2

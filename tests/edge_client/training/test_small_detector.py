@@ -13,7 +13,7 @@ from edge_client.training.loop import train
 from schemas.strategy import TrainingPlan
 from tests.edge_client.data.tasks.examples import examples
 
-PLAN = TrainingPlan(optimizer="adam", learning_rate=0.03, batch_size=8, local_epochs=20, seed=1)
+PLAN = TrainingPlan(optimizer="adam", learning_rate=0.01, batch_size=8, local_epochs=20, seed=1)
 DATA = examples("detection", 48)
 
 
