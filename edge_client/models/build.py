@@ -147,6 +147,11 @@ def header_name(module: nn.Module, input_shape: tuple[int, ...]) -> str:
     return names[-1]
 
 
+def class_layer(model: ModelSpec) -> str:
+    """The layer with a row for each class: the header, or that of a detector; raises as `header_name`."""
+    return registry.CLASS_LAYER if registry.is_detector(model.name) else header_of(model)
+
+
 @lru_cache(maxsize=8)
 def header_of(model: ModelSpec) -> str:
     """The name of the header in the network `model`; raises `ConfigError` as `header_name` does."""

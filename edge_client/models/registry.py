@@ -198,6 +198,7 @@ def entry(name: str) -> ModelEntry:
 
 DETECTOR = "detector:"
 TRUNK, ADDED = "trunk.", ("neck.*", "head.*")  # of the names of arrays and layers
+CLASS_LAYER = "head.classes"  # has a row for each class
 
 
 def is_detector(name: str) -> bool:

@@ -190,10 +190,11 @@ class RunTrainingSettings(TrainingSettings):
 
     train: TrainedPart = Field(default="all", exclude_if=lambda part: part == "all")
     """What devices train of the network; the rest is frozen: it is sent once, keeps its weights and
-    statistics, and is never sent back. "all"; "head", the output layer; "last-2", the last two blocks and
-    what follows them; "norms", scales and shifts of normalisations; "biases"; "lora", a change of low `rank`
-    of linear layers and of convolutions of one position, or of those of a part, "lora:last-4"; or a list of
-    these and of names and globs of layers and arrays: ["layer4.*", "head"].
+    statistics, and is never sent back. "all"; "head", the output layer, or neck and head of a detector;
+    "last-2", the last two blocks and what follows them; "norms", scales and shifts of normalisations;
+    "biases"; "lora", a change of low `rank` of linear layers and of convolutions of one position, or of those
+    of a part, "lora:last-4"; or a list of these and of names and globs of layers and arrays: ["layer4.*",
+    "head"].
     """
     rank: int = Field(default=8, ge=1, le=MAX_RANK, exclude_if=lambda rank: rank == 8)
     """Rank of the changes that "lora" in `train` makes (Hu et al. 2022): devices train and send two factors

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from edge_client.data.classes import list_names, numbers
 from edge_client.data.columns import column_misfit
 from edge_client.data.tasks.registry import learning_task
-from edge_client.models.build import header_of
+from edge_client.models.build import class_layer
 from edge_client.models.registry import InputRecord
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
@@ -154,7 +154,7 @@ class RunModel:
     def _output_layer(self, spec: ModelSpec) -> str:
         """The layer with a row per class; `ConfigError` for a network without one."""
         try:
-            return header_of(spec)
+            return class_layer(spec)
         except ConfigError as error:
             raise ConfigError(
                 f"{self.stated} has other classes than this run, or in another order: {error}", key=KEY

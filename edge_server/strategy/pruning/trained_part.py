@@ -100,9 +100,10 @@ def find_trained_parts(
 ) -> TrainedParts:
     """The trained arrays by the statements of one tier after another, or of all tiers.
 
-    A statement has "all", "head" (the output layer, whose name is `head()`), "norms" (scales and shifts of
-    normalisations), "biases", "last-N" (the last N blocks and what follows them; a block is what the network
-    numbers, such as `layer3.1`, or a layer if it numbers nothing), and globs of arrays, layers or blocks.
+    A statement has "all", "head" (the output layer, whose name is `head()`, or what a detector adds to its
+    trunk), "norms" (scales and shifts of normalisations), "biases", "last-N" (the last N blocks before the
+    head and what follows them; a block is what the network numbers, such as `layer3.1`, or a layer if it
+    numbers nothing), and globs of arrays, layers or blocks.
     Statistics are trained with "all", by a glob that names them, or along with layers that a detector adds.
     "lora" adapts the weights of linear layers and of convolutions of one position by changes of the tier's
     rank, as far as no other item names them; one that is `tied` to another, or has no more numbers than its
@@ -174,13 +175,13 @@ def _matrices(item: str, channel_map: ChannelMap, head: Callable[[], str]) -> li
 def _match_item(item: str, channel_map: ChannelMap, head: Callable[[], str]) -> list[str]:
     weights = [name for name in channel_map.parameters if not is_statistic(name)]
     if item == "head":
-        return _of_layers(weights, {head()})
+        return _head(weights, head)
     if item == "norms":
         return _of_layers(weights, set(normalisation_layers(channel_map)))
     if item == "biases":
         found = [name for name in weights if name.rpartition(".")[2] == "bias"]
     elif item.startswith(LAST) and item.removeprefix(LAST).isdecimal():
-        return [*_last(int(item.removeprefix(LAST)), weights), *_of_layers(weights, {head()})]
+        return [*_last(int(item.removeprefix(LAST)), weights), *_head(weights, head)]
     else:
         names = channel_map.parameters if "running_" in item else weights
         found = [name for name in names if any(fnmatchcase(part, item) for part in _prefixes(name))]
@@ -194,7 +195,14 @@ def _match_item(item: str, channel_map: ChannelMap, head: Callable[[], str]) -> 
     return found
 
 
+def _head(weights: Sequence[str], head: Callable[[], str]) -> list[str]:
+    added = added_to_trunk(weights)
+    return [name for name in weights if name in added] or _of_layers(weights, {head()})
+
+
 def _last(count: int, weights: Sequence[str]) -> list[str]:
+    added = added_to_trunk(weights)
+    weights = [name for name in weights if name not in added]
     blocks = [_block(name) for name in weights]
     numbered = list(dict.fromkeys(filter(None, blocks)))
     if not numbered:

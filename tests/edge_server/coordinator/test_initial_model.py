@@ -159,6 +159,19 @@ def test_known_classes_keep_their_rows_whatever_their_order_and_new_ones_are_dra
     assert all(np.array_equal(mine[name], params[name]) for name in params)
 
 
+def test_a_detector_keeps_the_rows_of_known_classes(tmp_path: Path) -> None:
+    words = ("model.name=detector:cnn", "model.task=detection", "model.input-shape=[3, 32, 32]", *FIXED)
+    begun(load_config("fedavg", [*words, 'data.classes=["cat", "dog"]']), tmp_path / "first").storage.close()
+    wider = [*words, 'data.classes=["dog", "yak", "cat"]', f"from={tmp_path / 'first'}"]
+    coordinator = started(load_config("fedavg", wider), tmp_path / "second")
+    mine, theirs = coordinator.model.state.params, params_in(tmp_path / "first" / "models" / "round-0000")
+    for array in ("head.classes.weight", "head.classes.bias"):
+        assert np.array_equal(mine[array][[2, 0]], theirs[array])
+    about = coordinator.model.started_from
+    assert about is not None
+    assert about.new_classes == ("yak",)
+
+
 def test_a_class_that_the_run_leaves_out_is_named(source: Path, tmp_path: Path) -> None:
     rename_classes(source, "dog", "cat", "hen")
     config = load_config(
