@@ -23,6 +23,7 @@ from edge_client.data.class_folders import files_below, parts_of
 from edge_client.data.classes import Names, in_order
 from edge_client.data.pictures.picture_files import endings_read
 from edge_client.data.said_once import say_once
+from edge_client.data.validation import MAX_CLASSES
 from schemas.errors import ConfigError, format_count
 
 Rows = NDArray[np.float64]
@@ -129,20 +130,19 @@ def _yolo_names(path: Path) -> Names:
 
 
 _NAMES = re.compile(r"^names:[ \t]*[\[{]([^\]}]*)|^names:[^\n]*\n((?:[ \t]*(?:-|\d+:)[^\n]*\n?)+)", re.M)
-_BEFORE_NAME, _BEHIND_NAME = re.compile(r"^\s*(?:-\s|\d+\s*:)?\s*"), re.compile(r"\s#.*")
+_NAME = re.compile(r"^\s*(?:-\s|(\d+)\s*:)?\s*(.*?)(?:\s#.*)?\s*$")  # `- ring`, `0: ring`, `ring  # round`
 
 
 def _names_of_yaml(path: Path) -> Names:
     """The list or table `names` of a data set's YAML file, which no reader of YAML is needed for."""
     inline, block = match.groups("") if (match := _NAMES.search(_text(path))) else ("", "")
-    entries = (_BEFORE_NAME.sub("", entry) for entry in inline.split(",") if entry.strip())
-    lines = (_BEFORE_NAME.sub("", line) for line in block.splitlines())
-    names = tuple(_BEHIND_NAME.sub("", name).strip().strip("\"'") for name in (*entries, *lines))
-    if not names:
-        raise ConfigError(
-            "it has no list of names", place=path, remedy="write the classes into classes.txt, one in a line"
-        )
-    return names
+    entries = filter(str.strip, (*inline.split(","), *block.splitlines()))
+    found = [pair for entry in entries for pair in _NAME.findall(entry)]
+    names = {int(number or place): name.strip("\"'") for place, (number, name) in enumerate(found)}
+    if not found or sorted(names) != [*range(len(found))]:
+        why = "its names are not numbered from 0 in turn" if found else "it has no list of names"
+        raise ConfigError(why, place=path, remedy="write the classes into classes.txt, one in a line")
+    return tuple(names[number] for number in range(len(names)))
 
 
 def _numbered(root: Path) -> Names:
@@ -187,14 +187,13 @@ def _corners(values: Sequence[float], width: int, height: int) -> list[float]:
 
 
 def _class_number(number: float, names: Names, named: Path | None, place: str) -> float:
-    if number >= 0 and number == number // 1 and (not names or number < len(names)):
+    count = len(names) or MAX_CLASSES
+    if 0 <= number < count and number.is_integer():
         return number
-    if not names:
-        raise ConfigError(f"the class {number:g} must be a whole number", place=place)
     raise ConfigError(
-        f"the class {number:g} must be 0 to {len(names) - 1}",
+        f"the class {number:g} must be 0 to {count - 1}",
         place=place,
-        remedy=f"{named} names the classes",
+        remedy=f"{named} names the classes" if named else "",
     )
 
 
@@ -275,8 +274,14 @@ def read_coco(path: Path, split: str) -> Annotations:
         return replace(read_coco(documents[0], split), official=parts.official)
     try:
         known: Any = json.loads(_text(path))
-        names = {each["id"]: str(each["name"]) for each in known["categories"]}
-        files = {each["id"]: str(each["file_name"]) for each in known["images"]}
+        categories, images = (
+            [*dict.fromkeys((each["id"], str(each[name])) for each in known[key])]
+            for key, name in (("categories", "name"), ("images", "file_name"))
+        )
+        names, files = dict(categories), dict(images)
+        if len(names) < len(categories) or len(files) < len(images):
+            why, remedy = "two of its images or categories have one id", "give each an id of its own"
+            raise ConfigError(why, place=path, remedy=remedy)
         boxes: dict[Any, list[tuple[int, Any, Any]]] = {each: [] for each in files}
         for place, each in enumerate(known["annotations"]):
             if each["image_id"] not in files:
@@ -284,7 +289,7 @@ def read_coco(path: Path, split: str) -> Annotations:
                 raise ConfigError(why, place=of, quoted=each["image_id"])
             if not each.get("iscrowd"):
                 boxes[each["image_id"]].append((place, each["category_id"], each["bbox"]))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(
             "it is no COCO file: expected images, annotations and categories", place=path, quoted=error
         ) from error
@@ -295,9 +300,12 @@ def read_coco(path: Path, split: str) -> Annotations:
     find = finder({each: each for each in pictures_below(root)})
     # `instances_train.json` is of `images/train`, where the file does not say so.
     part = path.stem.removeprefix("instances_")
+    by_file = dict[str, list[tuple[int, Any, Any]]]()
+    for each, name in files.items():
+        by_file.setdefault(name, []).extend(boxes[each])
     found = [
-        Annotated(find(f"{part}/{name}") or path.parent / name, partial(_coco_rows, path, boxes[each], index))
-        for each, name in files.items()
+        Annotated(find(f"{part}/{name}") or path.parent / name, partial(_coco_rows, path, own, index))
+        for name, own in by_file.items()
     ]
     return Annotations(found, tuple(names[each] for each in index))
 

@@ -150,7 +150,7 @@ def test_boxes_in_pixels_where_shares_are_expected_are_refused(tmp_path: Path) -
         "nc: 2\nnames: ['cat', \"dog\"]  # animals\ntrain: ../train/images",
         "names:\n  0: cat\n  1: dog\ntrain: x",
         "names:\n- cat\n- dog\n",
-        "names: {0: cat, 1: 'dog'}",
+        "names: {1: 'dog', 0: cat}",
         "names: [\n  'cat',\n  'dog'\n]",
     ],
 )
@@ -166,12 +166,25 @@ def test_names_are_in_other_files_or_numbers(tmp_path: Path, caplog: pytest.LogC
     (tmp_path / "data.yaml").write_text("nc: 2\n")
     with pytest.raises(ConfigError, match=r"data.yaml: it has no list of names: write .* classes.txt"):
         read("yolo", tmp_path)
+    (tmp_path / "data.yaml").write_text("names: {0: cat, 2: dog}\n")
+    with pytest.raises(ConfigError, match=r"data.yaml: its names are not numbered from 0 in turn"):
+        read("yolo", tmp_path)
     (tmp_path / "data.yaml").unlink()
     assert (numbered := read("yolo", tmp_path)).class_names == ("0", "1")
     assert not numbered.named
     assert "no file names the classes, so they are numbers: write their names into classes.txt" in caplog.text
     (tmp_path / "classes.txt").write_text("cat\ndog\n")
     assert read("yolo", tmp_path).class_names == ("cat", "dog")
+
+
+def test_a_class_number_that_no_model_has_is_a_broken_file(tmp_path: Path) -> None:
+    box_samples.pictures_in(tmp_path)
+    (tmp_path / "a.txt").write_text("0 0.5 0.5 0.5 0.5\n")
+    (tmp_path / "b.txt").write_text("1e9 0.5 0.5 0.5 0.5\n")
+    found = read("yolo", tmp_path)
+    assert found.class_names == ("0",)
+    assert found.skipped is not None
+    assert "b.txt:1: the class 1e+09 must be 0 to 99999" in found.skipped.first
 
 
 def test_classes_without_names_are_those_of_all_parts(tmp_path: Path) -> None:
@@ -214,6 +227,18 @@ def test_groups_of_coco_are_left_out_and_other_files_refused(tmp_path: Path) -> 
     assert (data.class_names, int((data.labels[:, :, 0] >= 0).sum())) == (("dog",), 2)
     source_of("coco", tmp_path).write_text('{"images": []}')
     with pytest.raises(ConfigError, match=r"annotations.json: it is no COCO file: expected images"):
+        read("coco", tmp_path)
+
+
+def test_a_picture_of_coco_may_be_named_twice_and_an_id_only_once(tmp_path: Path) -> None:
+    write_pictures("coco", tmp_path)
+    value = box_samples.coco_value()
+    value["images"] += [{**image, "id": f"again {image['id']}"} for image in value["images"]]
+    source_of("coco", tmp_path).write_text(json.dumps(value))
+    assert int((read("coco", tmp_path).labels[:, :, 0] >= 0).sum()) == len(value["annotations"])
+    value["images"][-1]["id"] = value["images"][0]["id"]
+    source_of("coco", tmp_path).write_text(json.dumps(value))
+    with pytest.raises(ConfigError, match="two of its images or categories have one id"):
         read("coco", tmp_path)
 
 
