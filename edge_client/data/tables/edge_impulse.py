@@ -41,7 +41,7 @@ def read_acquisition(path: Path) -> file_table.Recording:
         names = [str(sensor["name"]) for sensor in payload["sensors"]]
         units = {str(sensor["name"]): str(sensor.get("units", "")) for sensor in payload["sensors"]}
         step, given = float(payload["interval_ms"]), payload["values"]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"{path} is not a file of Edge Impulse: its payload lacks sensors, interval_ms or values",
             quoted=error,
@@ -71,7 +71,7 @@ def _labels(folder: Path) -> dict[Path, str]:
         return {
             folder / file["path"]: _parse_label(folder / file["path"], file.get("label")) for file in files
         }
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"{folder / LABELS} is not a list of labels of Edge Impulse", quoted=repr(error)
         ) from error

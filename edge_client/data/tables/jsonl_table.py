@@ -61,7 +61,7 @@ def _objects(table: JsonlTable, lines: Iterator[str]) -> Iterator[tuple[int, dic
             continue
         try:
             value = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if not line.endswith("\n") and number > 1:
                 say_once(f"{table.path}: line {number}, the last one, is half written: it is left out")
                 return

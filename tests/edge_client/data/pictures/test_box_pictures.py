@@ -225,9 +225,10 @@ def test_groups_of_coco_are_left_out_and_other_files_refused(tmp_path: Path) -> 
     source_of("coco", tmp_path).write_text(json.dumps(value))
     data = read("coco", tmp_path)
     assert (data.class_names, int((data.labels[:, :, 0] >= 0).sum())) == (("dog",), 2)
-    source_of("coco", tmp_path).write_text('{"images": []}')
-    with pytest.raises(ConfigError, match=r"annotations.json: it is no COCO file: expected images"):
-        read("coco", tmp_path)
+    for text in ('{"images": []}', "[" * 100_000):
+        source_of("coco", tmp_path).write_text(text)
+        with pytest.raises(ConfigError, match=r"annotations.json: it is no COCO file: expected images"):
+            read("coco", tmp_path)
 
 
 def test_a_picture_of_coco_may_be_named_twice_and_an_id_only_once(tmp_path: Path) -> None:

@@ -136,7 +136,10 @@ def test_a_key_behind_the_first_thousand_objects_is_left_out_and_said(
     assert "'battery'" in caplog.text
 
 
-@pytest.mark.parametrize("half", ['{"a": 3, "st', '{"a": 3.', "{"])
+DEEP = pytest.param("[" * 100_000, id="deep")
+
+
+@pytest.mark.parametrize("half", ['{"a": 3, "st', '{"a": 3.', "{", DEEP])
 def test_a_half_written_last_line_waits(tmp_path: Path, half: str, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a": 2}\n' + half)
     with caplog.at_level(logging.INFO):
