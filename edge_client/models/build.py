@@ -114,9 +114,10 @@ def _call(factory: Callable[..., object], spec: ModelSpec) -> object:
             raise ConfigError(
                 f"model {spec.name!r} needs {error.name or error}: pip install 'edge-federation[client]'"
             ) from error
+        called = f"; the factory is called as factory(input_shape, num_classes){hidden_by_ours(error)}"
         raise ConfigError(
-            f"model {spec.name!r} for input {spec.input_shape} and {spec.num_classes} classes: {error}; "
-            f"the factory is called as factory(input_shape, num_classes){hidden_by_ours(error)}"
+            f"model {spec.name!r} for input {spec.input_shape} and {spec.num_classes} classes: {error}"
+            + called * (not registry.is_ours(spec.name))
         ) from error
 
 

@@ -47,7 +47,7 @@ class Detector(nn.Module):
             wider = [-(-side // STRIDES[-1]) * STRIDES[-1] for side in sides]
             raise ConfigError(
                 f"a detector takes pictures whose sides are multiples of {STRIDES[-1]}",
-                remedy=f"set [data] resize = {wider}",
+                remedy=f"set [model] input-shape = {[input_shape[0], *wider]}",
             )
         graph, features = _find_features(trunk, input_shape)
         self.trunk = _end_with(trunk, graph, [*features.values()])

@@ -108,7 +108,7 @@ def test_the_cells_of_an_input_do_not_travel():
 @pytest.mark.parametrize(
     ("name", "shape", "complaint"),
     [
-        ("cnn", (3, 64, 72), "sides are multiples of 16"),
+        ("cnn", (3, 64, 72), r"sides are multiples of 16: set \[model\] input-shape = \[3, 64, 80\]$"),
         ("cnn", (3, 16, 16), "sides of 32 or more"),
         ("cnn-1d", (3, 64), "expected images"),
         ("mlp", SHAPE, "MLP has no features of pictures"),
