@@ -251,7 +251,7 @@ class LocalSource:
 
     def _split(self, mine: dataset.LabelledData) -> LocalData:
         """The current examples, each on the side (training, held out) it was on before, equal ones on one."""
-        marks = changes.marks_of_images(mine.images)
+        marks = changes.marks_of_images(mine.images, mine.sizes if mine.has_boxes else None)
         first = np.sort(np.unique(marks, return_index=True)[1])
         _, held = split_indices(
             first,

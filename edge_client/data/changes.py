@@ -55,7 +55,12 @@ def mark_of_examples(data: LabelledData) -> Mark:
     return digest.digest()
 
 
-def marks_of_images(images: Pixels) -> Marks:
-    """One number per example [N, ...], which identifies it in later data."""
-    digests = b"".join(hashlib.blake2b(image.tobytes(), digest_size=8).digest() for image in images)
+def marks_of_images(images: Pixels, sizes: Marks | None = None) -> Marks:
+    """One number per example [N, ...], which identifies it in later data.
+
+    Of pictures on a common canvas, which grows with the largest, those of their own height and width `sizes`
+    [N, 2] count.
+    """
+    own = images if sizes is None else [image[:, :h, :w] for image, (h, w) in zip(images, sizes, strict=True)]
+    digests = b"".join(hashlib.blake2b(image.tobytes(), digest_size=8).digest() for image in own)
     return np.frombuffer(digests, np.int64)

@@ -98,6 +98,25 @@ def test_new_photographs_are_found_and_logged_in_one_line(
     assert len(found.train) + len(found.held_out) == 19
 
 
+def test_a_larger_picture_with_boxes_leaves_the_others_on_their_sides(tmp_path: Path) -> None:
+    def label(number: int, width: int) -> None:
+        Image.fromarray(np.full((8, width, 3), number, np.uint8)).save(tmp_path / f"{number}.png")
+        (tmp_path / f"{number}.txt").write_text("0 0.5 0.5 0.5 0.5\n")
+
+    for number in range(20):
+        label(number, width=8 + number % 2)
+    source = LocalSource(DataChoice(f"yolo:{tmp_path}"))
+    before = [{*part.images[:, 0, 0, 0].tolist()} for part in (source.read().train, source.read().held_out)]
+    source.note_training(None)
+    label(20, width=12)
+    found = source.reload_if_changed()
+    assert found is not None
+    after = [{*part.images[:, 0, 0, 0].tolist()} for part in (found.train, found.held_out)]
+    assert [earlier <= now for earlier, now in zip(before, after, strict=True)] == [True, True]
+    assert found.train.images.shape[-1] == 12
+    assert found.new == len(after[0]) - len(before[0])
+
+
 def test_a_slow_function_is_called_again_for_at_most_a_tenth_of_the_time() -> None:
     now, takes_s = [0.0], 3.0
 
