@@ -179,7 +179,8 @@ class FirewallSettings(Settings):
     refused more often.
     """
     norm_bound: bool = True
-    """Whether the norms of updates are bounded."""
+    """Whether the norms of updates are bounded. Where they are compared on test data (`leave-one-out`), one
+    beyond the bound counts if it does no more harm than is forgiven in a round."""
     norm_window: int = Field(default=100, ge=3, le=10_000)
     """Norms of accepted updates that the bound looks back on."""
     norm_history: int = Field(default=10, ge=3)

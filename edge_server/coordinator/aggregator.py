@@ -82,8 +82,8 @@ class Aggregator:
 
     def weigh(self, command: CloseRound) -> UpdatesWeighed:
         """The weights of those updates of a round that lie at sites and fit the others."""
-        refused = self._checker.find_outliers(command.updates)
-        accepted = {name: update for name, update in command.updates.items() if name not in refused}
+        refused, suspects = self._checker.find_outliers(command.updates)
+        accepted = {n: update for n, update in command.updates.items() if n not in {**refused, **suspects}}
         updates = self.client_updates(accepted, command.staleness, take_ratios=False)
         weights = whole_weights(self._context.strategy, self._model.state, updates)
         if weights is None:
@@ -121,12 +121,12 @@ class Aggregator:
     def review(self, command: CloseRound) -> Reviewed:
         """Compare the updates with each other, and refuse outliers and those that make the model worse."""
         sent = self._unmask_updates(command)
-        outliers = self._checker.find_outliers(sent)
+        outliers, suspects = self._checker.find_outliers(sent)
         fitting = {name: update for name, update in sent.items() if name not in outliers}
         updates = self.client_updates(fitting, command.staleness)
         earlier = (record.harm for record in self._recorder.earlier)
         close_with = partial(self.state_after, fitting)
-        after, harm, harmful = self.harm_review.close(updates, command.sums, earlier, close_with)
+        after, harm, harmful = self.harm_review.close(updates, command.sums, earlier, close_with, suspects)
         refused = {**{name: (Reason.OUT_OF_BOUNDS, words) for name, words in outliers.items()}, **harmful}
         accepted = {name: update for name, update in fitting.items() if name not in harmful}
         sums = {site: found for site, found in command.sums.items() if not harmful.keys() & found.members}

@@ -157,13 +157,16 @@ class Testing:
 
         return round_review.Canary(test, self.data.learning_task, allowed)
 
-    def sample(self, model: GlobalModel) -> leave_one_out.Sample | None:
-        """What a model loses on a sample of the test data, if there is any; once devices have agreed.
+    @property
+    def is_sampled(self) -> bool:
+        """Whether updates can be compared on test data.
 
-        A detector has none: what calibrates a loss are biases of outputs, and it has one in every cell.
+        A detector's cannot: what calibrates a loss are biases of outputs, and it has one in every cell.
         """
-        if self.data is None or self.data.has_boxes:
-            return None
+        return self.data is not None and not self.data.has_boxes
+
+    def sample(self, model: GlobalModel) -> leave_one_out.Sample | None:
+        """What a model loses on a sample of the test data, if `is_sampled`; once devices have agreed."""
         return make_sample(model, self._few, self.model_spec.num_classes)
 
     @cached_property

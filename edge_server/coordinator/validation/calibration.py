@@ -11,6 +11,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 STEPS = 100
 HALVINGS = 20
+LIKELY = (0.01, 100.0)  # Scales of a fit from which another one starts: beyond them the loss is flat
 FLAT = 1e-3  # Largest derivative at which a minimum is found
 DECREASE = 1e-4  # Least decrease of a step, as a share of what the slope promises (Armijo)
 PRIOR = 1e-3  # Weight of the mean square of the biases: that of a class without test examples stays finite
@@ -41,7 +42,7 @@ def calibrate(
 ) -> Calibration:
     """Fit scales and biases of outputs [N, L]; the loss is infinite if they are not finite.
 
-    A fit of `similar` outputs makes it several times faster.
+    A fit of `similar` outputs makes it several times faster, but not one of a model that answers nothing.
 
     Honest devices with unlike data move the prior and the confidence of a model: its biases and the scale of
     its outputs, one of a single class that of this output alone. A dishonest one makes it mistake inputs for
@@ -58,7 +59,9 @@ def calibrate(
         unlike = PRIOR * bias.square().mean() + ALIKE * scale.var(correction=0)
         return loss(outputs * scale.exp() + bias, targets) + unlike
 
-    start = similar and similar.minimum
+    start = None
+    if similar is not None and LIKELY[0] < similar.scale.min() and similar.scale.max() < LIKELY[1]:
+        start = similar.minimum
     found, minimum = minimize(value, start or Minimum(torch.zeros(2 * outputs.shape[1], dtype=outputs.dtype)))
     scale, bias = minimum.point.chunk(2)
     return Calibration(found if math.isfinite(found) else math.inf, scale.exp(), bias, minimum)

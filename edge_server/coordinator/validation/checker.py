@@ -12,6 +12,7 @@ from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.run_context import RunContext
 from edge_server.coordinator.run_storage import RunStorage
 from edge_server.coordinator.validation import consistency, harm_review
+from edge_server.coordinator.validation.norms import Outliers
 from edge_server.coordinator.validation.update import (
     NOT_ITS_BYTES,
     Examination,
@@ -211,12 +212,12 @@ class UpdateChecker:
             return Reason(error.reason), str(error)
         return None, found.detail
 
-    def find_outliers(self, updates: Mapping[str, Update]) -> dict[str, str]:
-        """The accepted updates of a round that differ from all others, by device, with the reason."""
+    def find_outliers(self, updates: Mapping[str, Update]) -> Outliers:
+        """The accepted updates of a round that differ from all others."""
         found = self.history.find_outliers(
             {name: self._journal.norms(update) for name, update in updates.items()}
         )
-        for name in found:
+        for name in found.refused:
             self._ratios.pop((name, updates[name].attempt), None)
         return found
 
@@ -235,7 +236,8 @@ def make_checker(
         # Every update is clipped, and noise changes their usual size in every round.
         firewall = firewall.model_copy(update={"norm_bound": False})
     canary = context.testing.canary(model.network)
-    history = harm_review.UpdateHistory(firewall, context.channel_map, canary, context.strategy.groups)
+    rules, compared = context.strategy.groups, harm_review.compares(context)
+    history = harm_review.UpdateHistory(firewall, context.channel_map, canary, rules, compared=compared)
     history.restore(resume.examined)
     examiner = UpdateExaminer(context, storage, aggregators)
     return UpdateChecker(context, storage.journal, examiner, history, resume.ratios)

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from edge_server.config.run_sections import FirewallSettings
 from edge_server.coordinator.model_state import ModelState
+from edge_server.coordinator.run_context import RunContext
 from edge_server.coordinator.validation import consistency, round_review
 from edge_server.coordinator.validation.leave_one_out import Closing, LeaveOneOut, model_without
-from edge_server.coordinator.validation.norms import MODEL, STATISTICS, NormBound, Norms, norms_of
+from edge_server.coordinator.validation.norms import MODEL, STATISTICS, NormBound, Norms, Outliers, norms_of
 from edge_server.rounds.quarantine import site_key
 from edge_server.storage.journal_reader import ExaminedUpdate
 from edge_server.strategy.aggregation.combiners import cosines_to_others
@@ -32,7 +33,8 @@ NORMALISED_SPREAD = 2.0
 class UpdateHistory:
     """Replays, norms and the canary of one run, if it has one.
 
-    `rules` are those of the groups that devices may send in addition to the model.
+    `rules` are those of the groups that devices may send in addition to the model. Where updates are
+    `compared` on test data, that decides on norms beyond the bound.
     """
 
     def __init__(
@@ -41,8 +43,10 @@ class UpdateHistory:
         channel_map: ChannelMap,
         canary: round_review.Canary | None = None,
         rules: Sequence[GroupRule] = (),
+        *,
+        compared: bool = False,
     ) -> None:
-        self._channel_map = channel_map
+        self._channel_map, self._compared = channel_map, compared
         self._bounded = frozenset((rule.name, array) for rule in rules for array in rule.bounded)
         normalised = any(map(is_statistic, channel_map.parameters))
         self._spreads = {
@@ -56,9 +60,9 @@ class UpdateHistory:
     def measure(self, sizes: consistency.Magnitudes) -> dict[str, float]:
         return norms_of(sizes, self._channel_map, self._bounded)
 
-    def find_outliers(self, updates: Mapping[str, Norms]) -> dict[str, str]:
-        """The updates of a round that differ from all others, by device, with the reason."""
-        return self.norms.find_outliers(updates, self._spreads)
+    def find_outliers(self, updates: Mapping[str, Norms]) -> Outliers:
+        """The updates of a round that differ from all others."""
+        return self.norms.find_outliers(updates, self._spreads, tried=self._compared)
 
     def check(
         self, update: Update, groups: Groups, norms: Norms, *, moved: bool, params: Arrays, round_number: int
@@ -71,7 +75,7 @@ class UpdateHistory:
         self.replays.check(update.device, update.blob.digest, update.round, moved=moved)
         known = self.norms.is_known(MODEL)
         reference = None if known else self.measure(consistency.magnitudes_of({MODEL: params})).get(MODEL)
-        self.norms.check(norms, reference)
+        self.norms.check(norms, reference, tried=self._compared)
         late = update.round <= round_number
         consistency.check_variances(update, groups, params, self._channel_map, late=late)
         # A sum is tested in place of the updates that lie at a site.
@@ -136,6 +140,13 @@ class ClosedRound(NamedTuple):
     refused: round_review.Refusals
 
 
+def compares(context: RunContext) -> bool:
+    """Whether the updates of a run are compared on test data."""
+    strategy, allowed = context.strategy, context.config.firewall.leave_one_out
+    untested = strategy.withholds or strategy.statistics or not strategy.trains
+    return bool(allowed) and context.testing.is_sampled and not untested and not context.privacy.on
+
+
 class HarmReview:
     """Closes the rounds of one run."""
 
@@ -145,13 +156,9 @@ class HarmReview:
     @cached_property
     def _leaving_out(self) -> LeaveOneOut | None:
         """None without test data, or where no update is tested."""
-        context, strategy = self._model.context, self._model.context.strategy
-        allowed = context.config.firewall.leave_one_out
-        untested = strategy.withholds or strategy.statistics or not strategy.trains
-        if untested or context.privacy.on or not allowed:
-            return None
-        sample = context.testing.sample(self._model.network)
-        return None if sample is None else LeaveOneOut(sample, allowed)
+        context = self._model.context
+        sample = context.testing.sample(self._model.network) if compares(context) else None
+        return None if sample is None else LeaveOneOut(sample, context.config.firewall.leave_one_out)
 
     def close(
         self,
@@ -159,13 +166,20 @@ class HarmReview:
         sums: Mapping[str, SiteSum],
         earlier: Iterable[Mapping[str, float]],
         close: Close,
+        suspects: Mapping[str, str],
     ) -> ClosedRound:
-        """Close a round, and again without what is refused; `earlier` is the harm of earlier rounds."""
+        """Close a round, and again without what is refused; `earlier` is the harm of earlier rounds.
+
+        `suspects` are devices whose updates are beyond the bound of norms, with the words: they are refused
+        where the round is not compared, and where they do more harm than a round may do as usual.
+        """
         members = {site_key(site): found.members.keys() for site, found in sums.items()}
         party_of = {name: key for key, names in members.items() for name in names}
         parties = {party_of.get(update.client, update.client) for update in updates}
         if self._leaving_out is None or not self._leaving_out.is_affordable(len(parties)):
-            return ClosedRound(close(updates, sums), {}, {})
+            fitting = [update for update in updates if update.client not in suspects]
+            out_of_bounds = {name: (Reason.OUT_OF_BOUNDS, words) for name, words in suspects.items()}
+            return ClosedRound(close(fitting, sums), {}, out_of_bounds)
 
         after, review = self._model.state, self._leaving_out
         totals = review.totals(earlier)
@@ -185,11 +199,16 @@ class HarmReview:
                 return Closing(after.params, lambda party: without(out | {party}).params, {})
             return self.closing(updates, after)
 
-        found = review.find(parties, totals, close_without)
+        found = review.find(parties, totals, close_without, suspects.keys())
         refused = {
             name: (Reason.WRONG_SUM if party in members else Reason.HARMFUL, words)
             for party, words in found.refused.items()
             for name in members.get(party, (party,))
+        }
+        refused |= {
+            name: (Reason.OUT_OF_BOUNDS, f"{suspects[name]}; {words}")
+            for name, (_, words) in refused.items()
+            if name in suspects
         }
         # The last round that was closed is that of all who are not refused.
         return ClosedRound(after, found.harm, refused)

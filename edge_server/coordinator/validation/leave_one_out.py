@@ -107,8 +107,13 @@ class LeaveOneOut:
             totals |= {party: self._add_harm(totals.get(party, 0.0), harm) for party, harm in found.items()}
         return totals
 
-    def find(self, parties: Set[str], before: Mapping[str, float], closed: Closed) -> Harm:
-        """The worst party first, until none has done too much harm; fewer than half are left out."""
+    def find(
+        self, parties: Set[str], before: Mapping[str, float], closed: Closed, suspects: Set[str] = frozenset()
+    ) -> Harm:
+        """The worst party first, until none has done too much harm; fewer than half are left out.
+
+        Of `suspects` nothing adds up: they may do what harm a round may do as usual.
+        """
         harms, refused = dict[str, float](), dict[str, str]()
         closing = closed(frozenset())
         while 2 * (len(refused) + 1) < len(parties):
@@ -120,8 +125,11 @@ class LeaveOneOut:
                 for party in left
             }
             totals = {party: self._add_harm(before.get(party, 0.0), harms[party]) for party in left}
-            worst = max(left, key=lambda party: (totals[party], harms[party]))
-            if totals[worst] <= self._allowed or harms[worst] <= 0:
+            excess = {party: totals[party] - self._allowed for party in left}
+            for party in suspects & excess.keys():
+                excess[party] = max(excess[party], harms[party] - USUAL * self._allowed)
+            worst = max(left, key=lambda party: (excess[party], harms[party]))
+            if excess[worst] <= 0 or harms[worst] <= 0:
                 break
             refused[worst] = WORDS.format(harms[worst], totals[worst])
             closing = closed(refused.keys())

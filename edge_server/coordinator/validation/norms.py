@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import NamedTuple
 
 from edge_server.config.run_sections import FirewallSettings
 from edge_server.coordinator.validation.consistency import Magnitude, Magnitudes, out_of_bounds
@@ -26,6 +27,11 @@ PEAK = " peak"
 PEAK_SPREAD = 2.0
 """Spread of largest numbers in a round, relative to that of norms: in a fleet of four with unlike data the
 largest number of an honest device was six medians in five rounds of ten."""
+TESTED = frozenset({MODEL, f"{MODEL}{PEAK}"})
+"""Kinds of arrays whose harm shows on test data."""
+TRIED = 4.0
+"""Bounds by recent norms within which an update is tried on test data in place of a refusal: an honest device
+that has most of the data, or still learns where the others do no more, is beyond 2 and 3 of them."""
 MIN_UPDATES = 3  # Fewest norms among which an outlier can be identified
 MEASURED_SPREAD = 10.0
 """Spread of measurements on data (statistics, controls), relative to that of trained weights."""
@@ -60,6 +66,16 @@ def _root_mean_square(sizes: Iterable[Magnitude]) -> float:
     return math.sqrt(squares / count) if count else 0.0
 
 
+class Outliers(NamedTuple):
+    """Updates unlike all others of their round, by device, with the reason.
+
+    They are refused; of `suspects` a comparison on test data may say otherwise.
+    """
+
+    refused: dict[str, str]
+    suspects: dict[str, str]
+
+
 @dataclass(frozen=True)
 class NormBound:
     """The recent norms of every kind, oldest first, and the devices last accepted or refused for them.
@@ -89,30 +105,43 @@ class NormBound:
         most = _bound(self.recent[kind], self.settings)
         return most if kind == MODEL else MEASURED_SPREAD * most
 
-    def check(self, norms: Norms, reference: float | None = None) -> None:
-        """Raise `PeerError` for the first kind with a norm beyond its bound."""
+    def check(self, norms: Norms, reference: float | None = None, *, tried: bool = False) -> None:
+        """Raise `PeerError` for the first kind with a norm beyond its bound, or beyond `TRIED` of them."""
         for kind, norm in norms.items():
             most = self.bound(kind, reference)
+            if most is not None and tried and kind in TESTED and self.is_known(kind):
+                most *= TRIED
             if self.settings.norm_bound and most is not None and norm > most:
                 raise out_of_bounds(_words(kind, norm, most, "now"))
 
     def find_outliers(
-        self, updates: Mapping[str, Norms], spreads: Mapping[str, float] | None = None
-    ) -> dict[str, str]:
-        """The devices of a round with norms beyond those of the others, with the reason.
+        self,
+        updates: Mapping[str, Norms],
+        spreads: Mapping[str, float] | None = None,
+        *,
+        tried: bool = False,
+    ) -> Outliers:
+        """The devices of a round with norms beyond those of the others.
 
-        A round of fewer than `MIN_UPDATES` updates is compared with the recent norms, its own included.
-        `spreads` are the spreads of honest norms of a kind, relative to that of trained weights.
+        A round of fewer than `MIN_UPDATES` updates is compared with the recent norms, its own included; where
+        updates are `tried`, any round is. `spreads` are the spreads of honest norms of a kind, relative to
+        that of trained weights.
         """
-        found: dict[str, str] = {}
+        refused, suspects = dict[str, str](), dict[str, str]()
         for kind in sorted({kind for norms in updates.values() for kind in norms}):
-            most = self._usual([norms[kind] for norms in updates.values() if norms.get(kind)], kind)
-            most *= (spreads or {}).get(kind.removesuffix(PEAK), 1.0)
-            most *= PEAK_SPREAD if kind.endswith(PEAK) else 1.0
+            usual = self._usual([norms[kind] for norms in updates.values() if norms.get(kind)], kind)
+            usual *= (spreads or {}).get(kind.removesuffix(PEAK), 1.0)
+            usual *= PEAK_SPREAD if kind.endswith(PEAK) else 1.0
+            tries = tried and kind in TESTED
+            recent = self.bound(kind) if tries else None
+            least, most = (usual, usual) if recent is None else sorted((usual, recent))
             for device, norms in updates.items():
-                if norms.get(kind, 0.0) > most:
-                    found.setdefault(device, _words(kind, norms[kind], most, "in this round"))
-        return found if self.settings.norm_bound else {}
+                if (norm := norms.get(kind, 0.0)) > least:
+                    outliers = suspects if tries and norm <= TRIED * most else refused
+                    outliers.setdefault(device, _words(kind, norm, least, "in this round"))
+        if not self.settings.norm_bound:
+            return Outliers({}, {})
+        return Outliers(refused, {name: words for name, words in suspects.items() if name not in refused})
 
     def _usual(self, norms: Sequence[float], kind: str) -> float:
         """The largest norm that fits the others; infinite if there are too few."""

@@ -113,7 +113,8 @@ def just_below(settings: FirewallSettings, change: Change = lambda view: view.ow
             return times(factor)(replace(view, own=sent))
 
         def passes(factor: float) -> bool:
-            return "liar" not in NormBound(settings).find_outliers({**others, "liar": norms(at(factor))})
+            sent = {**others, "liar": norms(at(factor))}
+            return "liar" not in NormBound(settings).find_outliers(sent).refused
 
         low, high = 0.0, MAX_FACTOR
         for _ in range(STEPS):

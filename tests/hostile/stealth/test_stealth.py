@@ -7,7 +7,7 @@ import pytest
 
 from edge_client.data.sources import load_source
 from edge_server.config.run_sections import FirewallSettings
-from edge_server.coordinator.validation.norms import NormBound
+from edge_server.coordinator.validation.norms import NormBound, Outliers
 from tests.hostile.stealth import honest
 from tests.hostile.stealth.attacks import (
     TARGET,
@@ -102,7 +102,7 @@ def test_just_below_the_bound_is_no_outlier_and_a_little_more_is_one():
 
     def outliers(factor: float) -> set[str]:
         larger = times(factor)(View(found, seen.truth, seen.others, 1))
-        return set(NormBound(SETTINGS).find_outliers({**others, "liar": norms(larger)}))
+        return set(NormBound(SETTINGS).find_outliers({**others, "liar": norms(larger)}).refused)
 
     assert outliers(1) == set()
     assert outliers(1.001) == {"liar"}
@@ -157,7 +157,9 @@ def test_updates_of_honest_fleets_are_counted_with_those_that_are_refused(monkey
     assert (found.updates, found.refused) == (8, 0)
     assert found.harm < FirewallSettings().leave_one_out
     monkeypatch.setattr(
-        NormBound, "find_outliers", lambda self, updates, spreads: {min(updates): "too large"}
+        NormBound,
+        "find_outliers",
+        lambda self, updates, spreads, tried: Outliers({min(updates): "too large"}, {}),
     )
     strict = honest.play("fedavg", *few)
     assert (strict.updates, strict.refused) == (8, 2)

@@ -98,3 +98,11 @@ def test_from_a_similar_fit_the_same_loss_is_found_in_a_few_steps():
     of_all, asked = asked, 0
     assert calibrate(counted, OUTPUTS, TARGETS, similar).loss == pytest.approx(alone.loss, abs=1e-4)
     assert asked < of_all / 2
+
+
+@pytest.mark.parametrize("factor", [-1e4, 1e4, 1e-4])
+def test_from_the_fit_of_a_model_that_answers_nothing_the_same_loss_is_found(factor):
+    """Its scale is so far away that the loss of the other model hardly changes there."""
+    similar = calibrate(CROSS_ENTROPY, factor * OUTPUTS, TARGETS)
+    found = calibrate(CROSS_ENTROPY, OUTPUTS, TARGETS, similar).loss
+    assert found == pytest.approx(calibrated(OUTPUTS), abs=0.02)

@@ -35,17 +35,46 @@ def test_a_round_without_refusals_is_closed_once_and_as_without_a_comparison(clo
     assert last_model(tmp_path / "compared") == last_model(tmp_path / "plain")
 
 
-def turned(groups: Sent) -> None:
-    for name, array in groups["model"].items():
-        groups["model"][name] = np.asarray(-3 * array, np.float32)
+def times(factor: float) -> Lie:
+    def change(groups: Sent) -> None:
+        for name, array in groups["model"].items():
+            groups["model"][name] = np.asarray(factor * array, np.float32)
+
+    return Lie(groups=change)
 
 
 def test_of_a_round_with_a_refusal_the_closing_without_it_counts(closings, tmp_path: Path, monkeypatch):
     words = (*WORDS, "rounds=1", "evaluate-every=1", "firewall.leave-one-out=0.05", "learning-rate=0.1")
-    run_with(monkeypatch, tmp_path / "run", "fedavg", *words, lies={LIAR: Lie(groups=turned)})
+    run_with(monkeypatch, tmp_path / "run", "fedavg", *words, lies={LIAR: times(-3)})
     assert closings == [4, 3]
     (line,) = history(tmp_path / "run")
     assert [each["device"] for each in line["rejected"]] == [LIAR]
+
+
+LARGE = (*WORDS, "rounds=1", "evaluate-every=1", "learning-rate=0.05")
+
+
+@pytest.mark.parametrize("compared", [0.35, 0.0])
+def test_an_update_beyond_the_norms_of_the_others_counts_where_it_does_no_harm(
+    compared, tmp_path: Path, monkeypatch
+):
+    """Three devices hardly move any more, and the fourth still learns."""
+    lies = {f"device-000{number}": times(0.1) for number in (1, 2, 3)}
+    run_with(monkeypatch, tmp_path / "run", "fedavg", *LARGE, f"firewall.leave-one-out={compared}", lies=lies)
+    (line,) = history(tmp_path / "run")
+    refused = [(each["device"], each["reason"]) for each in line["rejected"]]
+    assert refused == ([] if compared else [(LIAR, "out-of-bounds")])
+
+
+def test_an_update_beyond_the_norms_of_the_others_is_refused_for_them_where_it_does_harm(
+    tmp_path: Path, monkeypatch
+):
+    words = (*LARGE, "firewall.leave-one-out=0.9")
+    run_with(monkeypatch, tmp_path / "run", "fedavg", *words, lies={LIAR: times(-20)})
+    (line,) = history(tmp_path / "run")
+    (refused,) = line["rejected"]
+    assert (refused["device"], refused["reason"]) == (LIAR, "out-of-bounds")
+    assert "is usual in this round; with it the loss on test data is higher" in refused["detail"]
 
 
 def shifted(groups: Sent) -> None:

@@ -27,9 +27,9 @@ class Round:
     def closed(self, out: Set[str]) -> leave_one_out.Closing:
         return leave_one_out.Closing(self.model(out), lambda party: self.model(out | {party}), self.cosines)
 
-    def compared(self, *earlier: Mapping[str, float]) -> leave_one_out.Harm:
+    def compared(self, *earlier: Mapping[str, float], suspects: Set[str] = frozenset()) -> leave_one_out.Harm:
         compare = leave_one_out.LeaveOneOut(SAMPLE, ALLOWED)
-        return compare.find(self.updates.keys(), compare.totals(earlier), self.closed)
+        return compare.find(self.updates.keys(), compare.totals(earlier), self.closed, suspects)
 
 
 HONEST = Round(a=0.4, b=0.5, c=0.6, d=0.5, e=0.45)
@@ -62,6 +62,13 @@ def test_harm_counts_more_against_the_direction_of_the_others(cosine, times):
 
 def test_great_harm_is_refused_at_once():
     assert list(Round(a=0.4, b=0.5, c=0.6, liar=-3.0).compared().refused) == ["liar"]
+
+
+def test_a_suspect_may_do_no_more_harm_than_is_forgiven_in_a_round():
+    """Nor has it a credit; the harm of the liar is 0.12, that of `a` in the honest round below 0.05."""
+    useful = {"liar": -0.9}
+    assert list(MILD.compared(*[useful] * 20, suspects={"liar", "c"}).refused) == ["liar"]
+    assert HONEST.compared(suspects=HONEST.updates.keys()).refused == {}
 
 
 def test_a_device_that_turns_hostile_has_little_credit():

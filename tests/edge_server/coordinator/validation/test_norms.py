@@ -6,7 +6,7 @@ import pytest
 from edge_client.compression.decoding import SCALES, Decoded
 from edge_server.config.run_sections import FirewallSettings
 from edge_server.coordinator.validation.consistency import magnitude_of, magnitudes_of
-from edge_server.coordinator.validation.norms import STATISTICS, NormBound, norms_of
+from edge_server.coordinator.validation.norms import STATISTICS, TRIED, NormBound, Outliers, norms_of
 from schemas.errors import PeerError, Reason
 from schemas.submodel import ChannelMap, ParameterLayout
 
@@ -144,6 +144,9 @@ def test_a_non_parameter_bounded_by_a_rule_has_a_norm():
 
 
 # --- all updates of a round ---
+NONE = Outliers({}, {})
+
+
 def together(*norms: float, kind: str = "model") -> dict[str, dict[str, float]]:
     return {name: {kind: norm} for name, norm in zip("abcdefghij", norms, strict=False)}
 
@@ -151,8 +154,8 @@ def together(*norms: float, kind: str = "model") -> dict[str, dict[str, float]]:
 def test_an_outlier_of_the_first_round_is_found():
     # The median of 1, 2, 3, 4 and 99 is 3; deviations 2, 1, 0, 1, 96: 3 + 10 * 1.4826 * 1 = 17.8.
     found = NormBound(FOUR).find_outliers(together(1, 2, 3, 4, 99))
-    assert found == {"e": "a typical number of 'model' is 99, at most 17.8 is usual in this round"}
-    assert NormBound(FOUR).find_outliers(together(1, 2, 3, 4, 17.8)) == {}
+    assert found.refused == {"e": "a typical number of 'model' is 99, at most 17.8 is usual in this round"}
+    assert NormBound(FOUR).find_outliers(together(1, 2, 3, 4, 17.8)) == NONE
 
 
 def test_largest_numbers_may_spread_twice_as_far_as_norms():
@@ -160,37 +163,37 @@ def test_largest_numbers_may_spread_twice_as_far_as_norms():
         name: {"model": 1.0, "model peak": peak}
         for name, peak in zip("abcde", (1, 1, 1, 1, 3.9), strict=True)
     }
-    assert NormBound(FOUR).find_outliers(sent) == {}
+    assert NormBound(FOUR).find_outliers(sent) == NONE
     sent["e"]["model peak"] = 4.1
-    assert set(NormBound(FOUR).find_outliers(sent)) == {"e"}
+    assert set(NormBound(FOUR).find_outliers(sent).refused) == {"e"}
 
 
 def test_no_more_than_half_of_a_round_can_be_outliers():
-    assert NormBound(FOUR).find_outliers(together(1, 1, 1e5, 1e5, 1e5)) == {}
+    assert NormBound(FOUR).find_outliers(together(1, 1, 1e5, 1e5, 1e5)) == NONE
 
 
 def test_a_round_of_two_is_compared_with_recent_rounds_if_there_are_any():
     bound = fed(NormBound(FOUR), 1, 1, 1)
-    assert set(bound.find_outliers(together(1, 50))) == {"b"}
-    assert NormBound(FOUR).find_outliers(together(1, 50)) == {}
+    assert set(bound.find_outliers(together(1, 50)).refused) == {"b"}
+    assert NormBound(FOUR).find_outliers(together(1, 50)) == NONE
 
 
 def test_the_largest_number_is_bounded_even_if_the_norm_hides_it():
     sent = {name: {"control": 1.0, "control peak": 2.0} for name in "abc"}
     sent["c"] = {"control": 1.9, "control peak": 900.0}
-    assert "the largest number of 'control' is 900" in NormBound(FOUR).find_outliers(sent)["c"]
+    assert "the largest number of 'control' is 900" in NormBound(FOUR).find_outliers(sent).refused["c"]
 
 
 def test_a_kind_that_spreads_wider_has_a_wider_bound():
     sent = together(1, 1, 1, 5.9, kind="control")
-    assert NormBound(FOUR).find_outliers(sent, {"control": 3.0}) == {}
-    assert set(NormBound(FOUR).find_outliers(sent)) == {"d"}
+    assert NormBound(FOUR).find_outliers(sent, {"control": 3.0}) == NONE
+    assert set(NormBound(FOUR).find_outliers(sent).refused) == {"d"}
 
 
 def test_no_outliers_are_found_if_the_bound_is_disabled_or_nothing_moved():
     off = FOUR.model_copy(update={"norm_bound": False})
-    assert NormBound(off).find_outliers(together(1, 1, 1, 1e9)) == {}
-    assert NormBound(FOUR).find_outliers(together(0, 0, 0, 5)) == {}
+    assert NormBound(off).find_outliers(together(1, 1, 1, 1e9)) == NONE
+    assert NormBound(FOUR).find_outliers(together(0, 0, 0, 5)) == NONE
 
 
 def test_magnitudes_of_codes_are_those_of_the_decoded_numbers():
@@ -210,3 +213,37 @@ def test_codes_with_products_that_are_not_finite_have_no_magnitude(scale):
     codes, scales = np.array([[0, 0], [7, 1]], np.int8), np.array([1, scale], np.float32)
     size = magnitude_of(Decoded({"model": {"w": codes}, SCALES: {"w": scales}}), "w")
     assert np.isnan([size.largest, size.squares]).all()
+
+
+# --- updates that are tried on test data ---
+def test_an_update_that_is_tried_may_be_some_bounds_large_unless_it_is_no_model():
+    bound = fed(NormBound(FOUR), 1, 1, 1, 1)
+    most = bound.bound("model")
+    assert most is not None
+    for norms in ({"model": 1.01 * most}, {"model": TRIED * most}):
+        bound.check(norms, tried=True)
+        with pytest.raises(PeerError, match="a typical number of 'model'"):
+            bound.check(norms)
+    with pytest.raises(PeerError, match="a typical number of 'model'"):
+        bound.check({"model": 1.01 * TRIED * most}, tried=True)
+    other = fed(NormBound(FOUR), 1, 1, 1, 1, kind="control")
+    with pytest.raises(PeerError, match="a typical number of 'control'"):
+        other.check({"control": 1.01 * (other.bound("control") or 0)}, tried=True)
+
+
+def test_a_round_that_is_tried_is_compared_with_recent_rounds_too():
+    bound = fed(NormBound(FOUR), 1, 1, 1, 1)
+    sent = together(1.5, 1.5, 1.5, 1.5, 2.5)
+    assert bound.find_outliers(sent) == NONE
+    assert set(bound.find_outliers(sent, tried=True).suspects) == {"e"}
+
+
+def test_far_beyond_all_bounds_an_update_is_refused_untried():
+    """The bound of this round is 6, that of the recent ones 2."""
+    bound = fed(NormBound(FOUR), 1, 1, 1, 1)
+    found = bound.find_outliers(together(3, 3, 3, 6 * TRIED, 6.01 * TRIED), tried=True)
+    assert (set(found.suspects), set(found.refused)) == ({"a", "b", "c", "d"}, {"e"})
+    sent = {**together(1, 1, 1, 3), "e": {"model": 3.0, "control": 9.0}, "f": {"model": 1.0, "control": 1.0}}
+    sent["a"]["control"] = sent["b"]["control"] = 1.0
+    found = NormBound(FOUR).find_outliers(sent, tried=True)
+    assert (set(found.suspects), set(found.refused)) == ({"d"}, {"e"})

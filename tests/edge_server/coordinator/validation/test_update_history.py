@@ -153,4 +153,4 @@ def test_a_history_restored_from_rows_equals_one_that_recorded_them():
 def test_weights_before_a_normalisation_may_spread_twice_as_far(name, refused):
     channel_map = ChannelMap(groups={}, parameters={name: ParameterLayout(shape=(2,))})
     sent = {device: {"model": norm} for device, norm in zip("abcd", (1, 1, 1, 9), strict=True)}
-    assert set(UpdateHistory(FirewallSettings(), channel_map).find_outliers(sent)) == refused
+    assert set(UpdateHistory(FirewallSettings(), channel_map).find_outliers(sent).refused) == refused
