@@ -168,7 +168,9 @@ def refused_in_one_line(runtime: Runtime, model: Path) -> Iterator[None]:
 def _load_onnxruntime(path: Path) -> Run:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(path), providers=[CPU.runtime_name])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # it warns of a detector's thresholds, which are inputs with defaults
+    session = onnxruntime.InferenceSession(str(path), options, providers=[CPU.runtime_name])
     name = session.get_inputs()[0].name
     return lambda inputs: session.run(None, {name: inputs})
 

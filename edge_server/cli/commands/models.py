@@ -179,6 +179,7 @@ def export(args: argparse.Namespace) -> int:
     from edge_client.inference import runtimes
     from edge_client.inference.benchmark import make_noise
     from edge_client.inference.onnx_model import load_model
+    from edge_client.storage.atomic_files import usable_folder
 
     runtime, rows = runtimes.find_runtime(args.runtime), []
     with tempfile.TemporaryDirectory(prefix="edge-export-") as folder:
@@ -192,7 +193,7 @@ def export(args: argparse.Namespace) -> int:
                     f"{path.name}: {runtime.title} and onnxruntime are {apart:.2g} apart, {limit}"
                 )
             rows.append((str(args.out / f"{path.stem}{runtime.suffix}"), f"{apart:.1g}"))
-        shutil.copytree(folder, args.out, dirs_exist_ok=True)
+        shutil.copytree(folder, usable_folder(args.out, option="--out"), dirs_exist_ok=True)
     document = {"runtime": args.runtime, "files": [{"file": file, "apart": apart} for file, apart in rows]}
     return print_rows(args, document, ("file", "apart from onnxruntime"), rows)
 

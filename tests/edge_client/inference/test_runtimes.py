@@ -89,6 +89,8 @@ def test_export_writes_what_the_runtime_takes_and_compares_it(
     assert server_main(words) == 0
     assert "e-05" in capsys.readouterr().out
     assert (tmp_path / "out" / "tier-1.onnx").read_bytes() == model.read_bytes()
+    assert server_main([*words, "--out", str(model)]) == 2
+    assert "tier-1.onnx: the folder cannot be made: File exists" in capsys.readouterr().err
 
 
 def test_export_writes_nothing_where_the_answers_differ(
