@@ -117,6 +117,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _compare(args: argparse.Namespace) -> int:
+    from edge_client.storage.atomic_files import usable_folder
     from edge_server.coordinator.launch import print_new_notices
     from edge_server.simulation.experiments.cells import RunSelection, slug
     from edge_server.simulation.experiments.compare import checked_plan, named_experiment, run_comparison
@@ -143,7 +144,7 @@ def _compare(args: argparse.Namespace) -> int:
     choice = RunSelection(args.scale, args.seeds, tuple(args.only), tuple(overrides), tuple(args.columns))
     plan = checked_plan(named_experiment(names), choice)
     name = slug("-".join(Path(word).stem for word in names))[:60]
-    out = args.out or Path("runs") / f"compare-{name}-{args.scale}"
+    out = usable_folder(args.out or Path("runs", f"compare-{name}-{args.scale}"), option="--out")
     begin_log(args, level=logging.ERROR)
     made = provenance(_command(sys.argv))
     for source in args.take:

@@ -133,8 +133,12 @@ OPTIONS = (
 
 
 def execute(args: argparse.Namespace) -> int:
+    from edge_client.storage.atomic_files import usable_folder
     from edge_server.config.load import load_config
 
+    if args.file.is_dir():
+        raise ConfigError("this is a folder", place=args.file, remedy="name a file")
+    usable_folder(args.file.parent, option="the folder")
     if args.file.exists() and not args.force:
         raise ConfigError(f"{args.file} exists", remedy="name another file, or add --force")
     *others, recipe = QUESTIONS

@@ -54,6 +54,12 @@ def test_seeds_without_commas_are_said_with_the_remedy(capsys: pytest.CaptureFix
     assert "'2' is not a recipe: list seeds with commas: --seeds 1,2" in capsys.readouterr().err
 
 
+def test_results_need_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out").touch()
+    assert EDGE_SERVER.run(["compare", "fedavg", "data.source=digits", "--out", str(tmp_path / "out")]) == 2
+    assert "out: the folder cannot be made: File exists" in capsys.readouterr().err
+
+
 def test_compare_runs_what_simulate_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["fedavg", "rounds=1", "num-clients=2", "model.name=mlp", "workers=1", "--out"]
     assert EDGE_SERVER.run(["simulate", *words, str(tmp_path / "simulated"), "--seed", "1"]) == 0

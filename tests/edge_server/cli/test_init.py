@@ -77,6 +77,14 @@ def test_a_pretrained_network_is_named_with_its_weights_and_its_head_trained(
     assert config.tiers.ratios == (0.0,)
 
 
+def test_the_folder_of_the_file_is_made_and_no_folder_taken_for_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", str(tmp_path / "new" / "f.toml"), "--yes"]) == 0
+    assert main(["init", str(tmp_path / "new"), "--yes", "--force"]) == 2
+    assert "new: this is a folder: name a file" in capsys.readouterr().err
+
+
 def test_an_input_that_ends_early_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
