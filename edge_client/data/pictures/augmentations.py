@@ -40,9 +40,11 @@ def mirrored(data: LabelledData, axes: Sequence[Mirror]) -> LabelledData:
         signs, sides = np.array([right, down]), np.array(data.input_shape[:0:-1])
         turned = _moved(data, np.tile(signs, (count, 1)), np.tile((signs < 0) * sides, (count, 1)))
         data = replace(
-            data.subset(np.tile(np.arange(count), 2)),
+            data,
             images=np.concatenate([images, images[..., ::down, ::right]]),
             labels=np.concatenate([data.labels, turned.labels]),
+            origins=None,
+            sizes=None,
         )
     return data
 
