@@ -73,17 +73,29 @@ def measure(name: str, folder: Path) -> Mapping[str, Mapping[str, object]]:
     return (measure_browser if name == BROWSER else measure_node)(name, folder, FOLDER)
 
 
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The `environments`, by default all, and the `networks`."""
+    parser = argparse.ArgumentParser()
+    # With no word `choices` would refuse the empty list.
+    parser.add_argument("environments", nargs="*", type=_environment, default=[*TITLES])
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=())
+    return parser.parse_args(words)
+
+
+def _environment(name: str) -> str:
+    if name not in TITLES:
+        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(TITLES)}")
+    return name
+
+
 def main(words: Sequence[str]) -> int:
     """Measure, and write after each environment; 1 if a runtime refuses a file."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("environments", nargs="*", choices=TITLES)
-    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=())
-    args = parser.parse_args(words)
+    args = parse(words)
     results: dict[str, Mapping[str, Mapping[str, object]]] = {**read_results()}
     with tempfile.TemporaryDirectory(prefix="edge-runtimes-") as place:
         folder = Path(place)
         write_inputs(folder, args.networks)
-        for name in args.environments or TITLES:
+        for name in args.environments:
             kept = results.get(name, {}) if args.networks else {}
             results[name] = {**kept, **measure(name, folder)}
             write_results(results)

@@ -1,9 +1,10 @@
 """The table of runtimes is that of the results, in which an answer that is off is named."""
 
 import numpy as np
+import pytest
 
 from edge_client.inference.runtimes import RUNTIMES, TOLERANCE
-from tests.runtimes.__main__ import TABLE, read_results
+from tests.runtimes.__main__ import TABLE, parse, read_results
 from tests.runtimes.environments import ENVIRONMENTS, TITLES
 from tests.runtimes.files import DETECTOR, NETWORKS
 from tests.runtimes.measure import common_boxes
@@ -19,6 +20,13 @@ def test_the_page_has_every_network_and_runtime() -> None:
     assert {*results} == {*TITLES}
     assert {file.rpartition("-")[0] for rows in results.values() for file in rows} == {*NETWORKS}
     assert TABLE.read_text() == page_of(results)
+
+
+def test_all_environments_are_measured_unless_some_are_named() -> None:
+    assert parse([]).environments == [*TITLES]
+    assert parse(["opencv-4", "--networks", DETECTOR]).environments == ["opencv-4"]
+    with pytest.raises(SystemExit):
+        parse(["opencv-3"])
 
 
 def test_every_other_answer_is_that_of_onnxruntime() -> None:
