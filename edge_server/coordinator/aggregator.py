@@ -82,8 +82,8 @@ class Aggregator:
 
     def weigh(self, command: CloseRound) -> UpdatesWeighed:
         """The weights of those updates of a round that lie at sites and fit the others."""
-        refused, suspects = self._checker.find_outliers(command.updates)
-        accepted = {n: update for n, update in command.updates.items() if n not in {**refused, **suspects}}
+        refused = self._checker.find_outliers(command.updates).refused
+        accepted = {name: update for name, update in command.updates.items() if name not in refused}
         updates = self.client_updates(accepted, command.staleness, take_ratios=False)
         weights = whole_weights(self._context.strategy, self._model.state, updates)
         if weights is None:

@@ -17,6 +17,9 @@
     no variance below 0                 `consistency`                   out-of-bounds
     harmless by itself (if configured)  `canary`                        harmful
     like the others, at the close       `norms`                         out-of-bounds
+    no worse model for it               `leave_one_out`                 harmful
+
+An update beyond the bounds of `norms` is tried by the last check, where updates are compared on test data.
 
 The device of a refused update is sent the reason code, the refusal is counted, and the round continues.
 """

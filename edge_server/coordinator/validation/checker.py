@@ -12,7 +12,7 @@ from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.run_context import RunContext
 from edge_server.coordinator.run_storage import RunStorage
 from edge_server.coordinator.validation import consistency, harm_review
-from edge_server.coordinator.validation.norms import Outliers
+from edge_server.coordinator.validation.norms import MIN_UPDATES, Outliers
 from edge_server.coordinator.validation.update import (
     NOT_ITS_BYTES,
     Examination,
@@ -213,13 +213,17 @@ class UpdateChecker:
         return None, found.detail
 
     def find_outliers(self, updates: Mapping[str, Update]) -> Outliers:
-        """The accepted updates of a round that differ from all others."""
+        """The accepted updates of a round that differ from all others; no suspect lies at a site."""
         found = self.history.find_outliers(
             {name: self._journal.norms(update) for name, update in updates.items()}
         )
-        for name in found.refused:
+        tried = {name: words for name, words in found.suspects.items() if updates[name].receipt is None}
+        refused = {
+            name: words for name, words in {**found.refused, **found.suspects}.items() if name not in tried
+        }
+        for name in refused:
             self._ratios.pop((name, updates[name].attempt), None)
-        return found
+        return Outliers(refused, tried)
 
     def take_ratio(self, update: Update) -> float | None:
         """Remove and return the ratio of the update's task; None if it is not known."""
@@ -236,7 +240,10 @@ def make_checker(
         # Every update is clipped, and noise changes their usual size in every round.
         firewall = firewall.model_copy(update={"norm_bound": False})
     canary = context.testing.canary(model.network)
-    rules, compared = context.strategy.groups, harm_review.compares(context)
+    fleet, rules = context.config.clients, context.strategy.groups
+    # A buffered round may be a single update.
+    many = fleet.mode == "rounds" and fleet.num_clients >= MIN_UPDATES
+    compared = many and harm_review.compares(context)
     history = harm_review.UpdateHistory(firewall, context.channel_map, canary, rules, compared=compared)
     history.restore(resume.examined)
     examiner = UpdateExaminer(context, storage, aggregators)

@@ -178,6 +178,9 @@ class HarmReview:
         parties = {party_of.get(update.client, update.client) for update in updates}
         if self._leaving_out is None or not self._leaving_out.is_affordable(len(parties)):
             fitting = [update for update in updates if update.client not in suspects]
+            if not fitting:
+                # The bound is what is wrong: a minority makes nobody else a suspect.
+                return ClosedRound(close(updates, sums), {}, {})
             out_of_bounds = {name: (Reason.OUT_OF_BOUNDS, words) for name, words in suspects.items()}
             return ClosedRound(close(fitting, sums), {}, out_of_bounds)
 

@@ -1,14 +1,18 @@
 """A round whose updates are compared is closed once where all of them count."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from edge_server.coordinator import aggregator
+from edge_server.coordinator.validation.checker import UpdateChecker
+from edge_server.coordinator.validation.norms import Outliers
 from edge_server.strategy.closing import close_round
 from tests.edge_client.training.step_graphs.running.normalised import NORMALISED
-from tests.edge_server.simulation.liars import LIAR, Lie, Sent, run_with
+from tests.edge_server.simulation.liars import LIAR, SILENT, Lie, Sent, run_with
 from tests.edge_server.simulation.small import history, last_model, run
 
 WORDS = ("num-clients=4", "rounds=2", "local-epochs=2", "evaluate-every=2", "strategy.uplink=[]")
@@ -75,6 +79,41 @@ def test_an_update_beyond_the_norms_of_the_others_is_refused_for_them_where_it_d
     (refused,) = line["rejected"]
     assert (refused["device"], refused["reason"]) == (LIAR, "out-of-bounds")
     assert "is usual in this round; with it the loss on test data is higher" in refused["detail"]
+
+
+def test_where_all_updates_of_a_round_are_beyond_the_bound_and_none_is_compared_all_count(
+    tmp_path: Path, monkeypatch
+):
+    """Of three devices one is silent, and two are too few to compare."""
+    changed = iter([False] * 8 + [True] * 2)
+
+    def grow(groups: Sent) -> None:
+        if next(changed):
+            groups["model"] = {name: 9 * array for name, array in groups["model"].items()}
+
+    lies = {"device-0001": SILENT, "device-0002": Lie(groups=grow), "device-0003": Lie(groups=grow)}
+    words = (
+        *WORDS,
+        "num-clients=3",
+        "rounds=5",
+        "evaluate-every=5",
+        "firewall.norm-history=6",
+        "min-clients=2",
+    )
+    run_with(monkeypatch, tmp_path / "run", "fedavg", *words, lies=lies)
+    *_, line = history(tmp_path / "run")
+    assert (line["round"], line["completed"]) == (5, ["device-0002", "device-0003"])
+
+
+def test_an_update_that_lies_at_a_site_is_refused_untried():
+    """It cannot be left out of its site's sum."""
+    sent: dict[str, Any] = {"a": SimpleNamespace(receipt=None), "b": SimpleNamespace(receipt=1, attempt=1)}
+    found = Outliers({}, {"a": "large", "b": "larger"})
+    journal: Any = SimpleNamespace(norms=lambda update: {})
+    history: Any = SimpleNamespace(find_outliers=lambda norms: found)
+    unused: Any = None
+    checker = UpdateChecker(unused, journal, unused, history, {("b", 1): 0.5})
+    assert checker.find_outliers(sent) == Outliers({"b": "larger"}, {"a": "large"})
 
 
 def shifted(groups: Sent) -> None:
