@@ -26,6 +26,7 @@ from tests.runtimes.measure import BATCHES
 
 RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)  # of the tiers 1 to 5, as a federation has them by default
 STEPS, BATCH, RATE = 40, 32, 0.02  # of a short training
+SPREAD = 0.3  # of the weights that say boxes: with larger ones many scores are equal, and the order is chance
 PHOTOS = 8  # in a step of a detector
 FRAME = (3, 64, 96)  # of photos with boxes
 
@@ -131,7 +132,7 @@ def say_many(detector: nn.Module) -> None:
     """Let it say boxes of all sizes and scores, which it has not learned after a few steps."""
     generator, head = torch.Generator().manual_seed(0), detector.get_submodule("head")
     for name in ("classes", "distances", "centreness"):
-        nn.init.normal_(head.get_parameter(f"{name}.weight"), generator=generator)
+        nn.init.normal_(head.get_parameter(f"{name}.weight"), std=SPREAD, generator=generator)
     nn.init.constant_(head.get_parameter("classes.bias"), -2.0)
 
 
