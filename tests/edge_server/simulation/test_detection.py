@@ -40,6 +40,6 @@ def test_five_tiers_train_a_detector(tmp_path: Path) -> None:
 
 @mark_slow
 def test_five_tiers_learn_to_find_objects(tmp_path: Path) -> None:
-    last = trained(tmp_path, "rounds=6", "local-epochs=3")[-1]
+    last = trained(tmp_path, "rounds=8", "local-epochs=3")[-1]
     assert last["test_metrics"]["map50"] >= 0.9
     assert min(figures["map50"] for figures in last["tier_metrics"].values()) > 0.7
