@@ -177,12 +177,7 @@ class HarmReview:
         party_of = {name: key for key, names in members.items() for name in names}
         parties = {party_of.get(update.client, update.client) for update in updates}
         if self._leaving_out is None or not self._leaving_out.is_affordable(len(parties)):
-            fitting = [update for update in updates if update.client not in suspects]
-            if not fitting:
-                # The bound is what is wrong: a minority makes nobody else a suspect.
-                return ClosedRound(close(updates, sums), {}, {})
-            out_of_bounds = {name: (Reason.OUT_OF_BOUNDS, words) for name, words in suspects.items()}
-            return ClosedRound(close(fitting, sums), {}, out_of_bounds)
+            return _close_uncompared(updates, sums, close, suspects)
 
         after, review = self._model.state, self._leaving_out
         totals = review.totals(earlier)
@@ -208,11 +203,8 @@ class HarmReview:
             for party, words in found.refused.items()
             for name in members.get(party, (party,))
         }
-        refused |= {
-            name: (Reason.OUT_OF_BOUNDS, f"{suspects[name]}; {words}")
-            for name, (_, words) in refused.items()
-            if name in suspects
-        }
+        for name in suspects.keys() & refused.keys():
+            refused[name] = (Reason.OUT_OF_BOUNDS, f"{suspects[name]}; {found.refused[name]}")
         # The last round that was closed is that of all who are not refused.
         return ClosedRound(after, found.harm, refused)
 
@@ -232,3 +224,14 @@ class HarmReview:
             lambda name: model_without(names.index(name), matched, counted, before.params, after.params),
             dict(zip(names, cosines.tolist(), strict=True)),
         )
+
+
+def _close_uncompared(
+    updates: Sequence[ClientUpdate], sums: Mapping[str, SiteSum], close: Close, suspects: Mapping[str, str]
+) -> ClosedRound:
+    """The round without its suspects; where there is nobody else the bound is wrong, and all count."""
+    fitting = [update for update in updates if update.client not in suspects]
+    if not fitting:
+        return ClosedRound(close(updates, sums), {}, {})
+    refused = {name: (Reason.OUT_OF_BOUNDS, words) for name, words in suspects.items()}
+    return ClosedRound(close(fitting, sums), {}, refused)
