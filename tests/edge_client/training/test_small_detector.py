@@ -13,7 +13,7 @@ from edge_client.training.loop import train
 from schemas.strategy import TrainingPlan
 from tests.edge_client.data.tasks.examples import examples
 
-PLAN = TrainingPlan(optimizer="adam", learning_rate=0.01, batch_size=8, local_epochs=20, seed=1)
+PLAN = TrainingPlan(optimizer="adam", learning_rate=0.003, batch_size=8, local_epochs=20, seed=1)
 DATA = examples("detection", 48)
 
 
@@ -41,7 +41,8 @@ def test_a_detector_learns_the_same_from_features_of_its_frozen_trunk() -> None:
     np.testing.assert_allclose(before.loss, evaluate(whole, DATA).loss, rtol=1e-3)
     train(behind, DATA, PLAN, trained=trained, features=features)
     after = evaluate(behind, DATA, features=features).metrics
-    assert after["map50"] > before.metrics["map50"] + 0.3
+    assert before.metrics["map50"] < 0.1
+    assert after["map50"] >= 0.9
 
 
 def test_parts_of_a_batch_have_the_gradient_of_the_whole() -> None:
