@@ -61,9 +61,9 @@ class Progress:
 
 def waiting_for(rollout: Rollout, now: float) -> str:
     """Which devices the rollout waits for, in words; empty if it does not wait."""
+    if rollout.gather_until is None or now < rollout.gather_until:
+        return ""  # births may be on their way, also to a rollout that is continued
     if rollout.phase is RolloutPhase.GATHERING:
-        if rollout.gather_until is None or now < rollout.gather_until:
-            return ""
         there, expected = len(eligible(rollout)), rollout.rules.expect
         if there >= expected:
             return ""

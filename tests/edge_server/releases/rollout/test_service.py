@@ -10,9 +10,11 @@ from edge_client.transport.broker_link import Arrived, LinkDown, LinkUp, parse_a
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.groups import MODELS
 from edge_server.releases.rollout.journal import RolloutJournal
+from edge_server.releases.rollout.machine import step
+from edge_server.releases.rollout.progress import waiting_for
 from edge_server.releases.rollout.service import GaveUp, Interrupted, RolloutService
-from edge_server.releases.rollout.state import Rollout, RolloutPhase
-from edge_server.releases.rollout.target import TargetStatus
+from edge_server.releases.rollout.state import Connected, Rollout, RolloutPhase
+from edge_server.releases.rollout.target import Target, TargetStatus
 from schemas.errors import PeerError, Reason
 from schemas.messages import BlobRequest, Death, Telemetry, decode_message, encode_message
 from schemas.tensors.chunks import SMALL_CHUNK_BYTES, digest_of
@@ -153,8 +155,9 @@ def test_a_request_for_a_digest_of_another_file_is_not_answered(service) -> None
 
 
 def give_up_at(service: RolloutService, now: float) -> None:
-    """Let the service wait from 0 to `now`, one second at most."""
+    """Let the service wait from 0, when births have arrived, to `now`; one second at most."""
     service.give_up_s = 1.0
+    service.rollout = replace(service.rollout, gather_until=0.0)
     service.loop.tick(0.0)
     service.loop.tick(now)
 
@@ -188,6 +191,14 @@ def test_a_device_that_died_with_the_broker_is_not_waited_for_either(service) ->
     service.rollout = service.rollout.with_target(silent)
     with pytest.raises(GaveUp, match="waiting for pi"):
         give_up_at(service, 1.0)
+
+
+def test_a_continued_rollout_calls_no_device_offline_before_births_may_have_arrived() -> None:
+    running = Rollout("r-1", VERSION, FEDERATION, RULES, FILES, MODELS, RolloutPhase.RUNNING)
+    rollout, _ = step(
+        running.with_target(Target("pi", 1, 0, TargetStatus.WATCHING, deadline=1e3)), Connected(64), 0.0
+    )
+    assert [waiting_for(rollout, now) for now in (0.0, RULES.gather_s)] == ["", "waiting for pi: offline"]
 
 
 def test_a_rollout_without_a_broker_gives_up(service) -> None:
