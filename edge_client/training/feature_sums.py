@@ -157,14 +157,19 @@ def sum_features(
     *,
     gram: bool,
     clip: float | None = None,
+    originals: int,
 ) -> dict[str, Floats]:
     """The sums over batches of at most `BATCH` inputs [B, ...] with targets; {} without any.
 
-    Features come from whole batches, filled up with zeros.
+    Features come from whole batches, filled up with zeros. After the `originals` come their mirror images, in
+    the same order, and in the same parts: of one that is fitted none is held out.
     """
-    sums = FeatureSums(outputs, gram=gram, clip=clip)
+    sums, parts, start = FeatureSums(outputs, gram=gram, clip=clip), np.empty(0, np.intp), 0
     for inputs, targets in batches:
         whole = np.zeros((BATCH, *inputs.shape[1:]), np.float32)
         whole[: len(inputs)] = inputs
-        sums.add(features_of(whole)[: len(inputs)], targets, parts_of(inputs))
+        parts = np.append(parts, parts_of(inputs))
+        own = parts[np.arange(start, start + len(inputs)) % originals]
+        sums.add(features_of(whole)[: len(inputs)], targets, own)
+        start += len(inputs)
     return sums.arrays()

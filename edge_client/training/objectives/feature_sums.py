@@ -29,6 +29,7 @@ class _HeadObjective(LocalObjective):
 
     def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
         self._inputs, self._labels = context.inputs, context.labels
+        self._originals = len(context.labels) // context.plan.copies
         self._module = module if len(context.labels) else None
         return ()
 
@@ -118,6 +119,7 @@ class Ridge(_HeadObjective):
             len(head.weight),
             gram=self.group == feature_sums.GROUP,
             clip=self._clip,
+            originals=self._originals,
         )
         return {self.group: feature_sums.of_head(name, sums)}
 

@@ -69,7 +69,21 @@ def test_features_come_from_batches_of_one_size(count: int) -> None:
     inputs = RANDOM.normal(size=(count, 4)).astype(np.float32)
     parts = [inputs[start : start + BATCH] for start in range(0, count, BATCH)]
     batches = ((part, np.zeros(len(part), np.int64)) for part in parts)
-    arrays = feature_sums.sum_features(features_of, batches, 2, gram=True)
+    arrays = feature_sums.sum_features(features_of, batches, 2, gram=True, originals=count)
     assert set(sizes) == {BATCH}
     assert arrays[TARGETS].sum(0)[-1].tolist() == [count, 0]
     assert arrays[TARGETS].sum(0)[:-1, 0] == pytest.approx(inputs.astype(np.float64).sum(0), abs=1e-12)
+
+
+def test_mirror_images_are_in_the_parts_of_their_originals() -> None:
+    count = 2 * BATCH + 5
+    originals = RANDOM.normal(size=(count, 4)).astype(np.float32)
+    inputs = np.concatenate([originals, originals[:, ::-1]])
+    places = [slice(at, at + BATCH) for at in range(0, 2 * count, BATCH)]
+    batches = [(inputs[place], np.zeros(len(inputs[place]), np.int64)) for place in places]
+    arrays = feature_sums.sum_features(lambda batch: batch, batches, 1, gram=True, originals=count)
+    own = feature_sums.parts_of(originals)
+    assert arrays[TARGETS][:, -1, 0].tolist() == [2 * (own == 0).sum(), 2 * (own == 1).sum()]
+    for part in range(2):
+        sums = originals[own == part].astype(np.float64).sum(0)
+        assert arrays[TARGETS][part, :-1, 0] == pytest.approx(sums + sums[::-1], abs=1e-9)

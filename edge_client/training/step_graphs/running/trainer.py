@@ -99,7 +99,10 @@ class OnnxTrainer(Trainer):
             if isinstance(part, registry.Sums)
         )
         clip = next(clips, None)
-        sums = feature_sums.sum_features(features_of, _batches(data), outputs, gram=gram, clip=clip)
+        originals = len(data) // job.plan.copies
+        sums = feature_sums.sum_features(
+            features_of, _batches(data), outputs, gram=gram, clip=clip, originals=originals
+        )
         arena.return_memory()
         group = feature_sums.GROUP if gram else feature_sums.MEANS_GROUP
         groups = {group: feature_sums.of_head(head, sums)} if sums else {}

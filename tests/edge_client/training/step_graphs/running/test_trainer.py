@@ -98,7 +98,8 @@ def test_two_rounds_give_torchs_updates(recipe: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("recipe", ["ridge", slow("class-means")])
 def test_sums_of_features_are_torchs(recipe: str, tmp_path: Path) -> None:
-    assert_two_rounds_alike(TorchFreeBench(tmp_path, recipe, f"model.name={NORMALISED}"))
+    words = ('training.mirror=["left-right"]', f"model.name={NORMALISED}")
+    assert_two_rounds_alike(TorchFreeBench(tmp_path, recipe, *words))
 
 
 def test_channels_ranked_by_output_energy_have_torchs_scores(tmp_path: Path) -> None:
