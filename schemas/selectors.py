@@ -89,7 +89,8 @@ def _requirement(term: str, text: str) -> Requirement:
     found = _TERM.match(term)
     if found is None or (found["not"] and (found["sign"] or found["word"])):
         raise ConfigError(
-            f"'{text}': '{term}' is not a condition on a label",
+            f"'{term}' is not a condition on a label",
+            key=f"'{text}'" if text.strip() != term else "",
             remedy="write site=barn, role!=camera, site in (barn,field), gpu or !gpu, with commas "
             "between them",
         )

@@ -191,7 +191,10 @@ class Inventory:
         if not rows:
             names = {known.device for known in self.devices(federation=federation, removed=True)}
             of = "" if federation is None else f" of federation {federation}"
-            raise ConfigError(f"'{device}' is not in the inventory{of}{nearest(device, names)}")
+            raise ConfigError(
+                f"'{device}' is not in the inventory{of}{nearest(device, names)}",
+                remedy="`edge-server devices` lists all",
+            )
         return device_of(rows[0])
 
     # --- what operators change ---

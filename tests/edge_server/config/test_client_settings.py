@@ -50,7 +50,7 @@ IMPOSSIBLE = {
     "an empty buffer": ({"buffer_size": 0}, "[clients] buffer-size: input should be greater than or equal"),
     "a selector that is none": (
         {"where": "site=="},
-        "[clients] where: 'site==': 'site==' is not a condition",
+        "[clients] where: 'site==' is not a condition",
     ),
     "negative staleness": ({"max_staleness": -1}, "[clients] max-staleness: input should be greater"),
     "an unknown mode": ({"mode": "async"}, "[clients] mode: input should be 'rounds' or 'buffered'"),

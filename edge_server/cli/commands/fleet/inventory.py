@@ -134,12 +134,15 @@ def note(args: argparse.Namespace) -> int:
 
 def import_file(args: argparse.Namespace) -> int:
     from edge_server.config.units import counted_text
+    from edge_server.fleet.settings.service import load_service_settings
     from edge_server.storage.inventory.fleet_file import read_fleet_file
 
     rows = read_fleet_file(args.file)
     with inventory_options.open_inventory(args) as service:
-        known = service.inventory.federations()
+        settings, known = load_service_settings(service.folder.settings), service.inventory.federations()
         usual = args.federation or (known[0] if len(known) == 1 else "federation")
+        if settings.federations and args.federation is None and not all(row.federation for row in rows):
+            usual = settings.federation(None).name
         changes = service.inventory.take_rows(rows, usual)
         for change in changes:
             service.record("import", change, change.before, change.after)
@@ -151,6 +154,7 @@ def import_file(args: argparse.Namespace) -> int:
 
 def export(args: argparse.Namespace) -> int:
     from edge_client.security.identity.private_files import write_private
+    from edge_client.storage.atomic_files import usable_folder
     from edge_server.config.units import counted_text
     from edge_server.storage.inventory.fleet_file import csv_text, document
     from schemas.selectors import parse_where
@@ -167,6 +171,7 @@ def export(args: argparse.Namespace) -> int:
     if str(args.file) == "-":
         sys.stdout.write(text)
         return 0
+    usable_folder(args.file.parent, option="the folder")
     write_private(args.file, text.encode())
     line = f"{args.file}: {counted_text(len(devices), 'device')}"
     return print_result(args, {"file": str(args.file), "devices": len(devices)}, line)

@@ -117,7 +117,7 @@ def test_a_note_is_one_line(run: Server, inventory: Inventory) -> None:
         (("label", "site=barn"), "which DEVICE?"),
         (("label", "pi-1", "Site=barn"), "label 'Site'"),
         (("label", "--where", "site=attic", "a=b"), "no device matches"),
-        (("note", "pi-9", "x"), "'pi-9' is not in the inventory"),
+        (("note", "pi-9", "x"), "(did you mean 'pi-1'?): `edge-server devices` lists all"),
         (("remove", "pi-1"), "pi-1 is connected: --yes"),
         (("remove", "--where", "site"), "chooses 2 devices (pi-2, pi-3): --yes"),
         (("remove",), "name one DEVICE"),
@@ -125,6 +125,7 @@ def test_a_note_is_one_line(run: Server, inventory: Inventory) -> None:
         (("replace", "pi-2", "pi-2"), "cannot replace itself"),
         (("replace", "pi-2", "edge-server"), "the name of a part of the server"),
         (("export", "fleet.txt"), "end the file's name with .csv or .json"),
+        (("export", f"{__file__}/fleet.csv"), "the folder cannot be made"),
         (("import", "missing.csv"), "there is no such file"),
     ],
 )
@@ -193,6 +194,20 @@ def test_an_export_is_imported_elsewhere(
     assert [(row["device"], row["own_labels"], row["note"]) for row in rows] == [
         (device.device, device.own_labels, device.note) for device in inventory.devices()
     ]
+
+
+def test_rows_without_a_federation_are_of_the_one_that_the_service_follows(
+    run: Server, tmp_path: Path, service: Path, inventory: Inventory
+) -> None:
+    (tmp_path / "fleet.csv").write_text("device,label.site\npi-4,barn\n")
+    settings = service / "service.toml"
+    settings.write_text('[[federations]]\nname = "shop"\n')
+    assert run("inventory", "import", str(tmp_path / "fleet.csv"))[0] == 0
+    assert inventory.of_name("pi-4").federation == "shop"
+    settings.write_text(settings.read_text() + '[[federations]]\nname = "home"\n')
+    code, _, err = run("inventory", "import", str(tmp_path / "fleet.csv"))
+    assert (code, "with --federation: shop, home" in err) == (2, True)
+    assert run("inventory", "import", str(tmp_path / "fleet.csv"), "--federation", "home")[1]["new"] == 1
 
 
 def test_without_a_service_folder_the_remedy_is_said(
