@@ -21,7 +21,7 @@ from edge_server.storage.service_folder import ServiceFolder, default_service_fo
 from edge_server.strategy.explanations import DeviceChoice
 from schemas.base import Frozen
 from schemas.errors import ConfigError, nearest
-from schemas.selectors import Where
+from schemas.selectors import Where, selectable
 from schemas.values import DataCard, SkippedFiles
 
 # One device's rounds in a run, from the run folder: whether it was chosen, why, and the outcome.
@@ -137,8 +137,9 @@ def _read_fates(
 
 @dataclass(frozen=True)
 class Lineage:
-    """The inventory's devices of a run's federation, removed ones included, by name."""
+    """The inventory's devices of a run's `federation`, removed ones included, by name."""
 
+    federation: str
     devices: Mapping[str, InventoryDevice] = field(default_factory=dict)
 
     def predecessors(self, device: str) -> list[str]:
@@ -150,21 +151,22 @@ class Lineage:
                 return found
             found.append(known.replaces)
 
-    def matches(self, device: str, where: Where) -> bool:
-        """Whether a selector chooses the device; never one that the inventory does not know."""
-        known = self.devices.get(device)
-        return known is not None and where.matches(known.selectable)
+    def matches(self, device: "DeviceTotals", where: Where) -> bool:
+        """Whether a selector chooses the device, by its labels in the inventory, else by those in the run."""
+        known = self.devices.get(device.device)
+        own = selectable(device.labels, device=device.device, federation=self.federation)
+        return where.matches(own if known is None else known.selectable)
 
 
 def read_lineage(run: Path, service: Path | None) -> Lineage:
     """The lineage from the inventory of this service folder, or of the default one; empty without any."""
     folder = ServiceFolder(service or default_service_folder())
-    if not folder.inventory.exists():
-        return Lineage()
     federation = load_config(str(run / "federation.toml")).federation.name
+    if not folder.inventory.exists():
+        return Lineage(federation)
     with closing(Inventory(folder.inventory)) as inventory:
         devices = inventory.devices(federation=federation, removed=True)
-    return Lineage({device.device: device for device in devices})
+    return Lineage(federation, {device.device: device for device in devices})
 
 
 def read_whole_history(run: Path, device: str, predecessors: Sequence[str]) -> list[tuple[str, SelectionRow]]:
@@ -188,7 +190,8 @@ def read_whole_history(run: Path, device: str, predecessors: Sequence[str]) -> l
 class DeviceTotals(Frozen):
     """One device; `quarantined_until` is the last round of its quarantine, `skipped` are broken files.
 
-    Bytes are those over its own link, up to the last closed round of a running federation.
+    Bytes are those over its own link, up to the last closed round of a running federation. `labels` are those
+    of the summary.
     """
 
     device: str
@@ -198,6 +201,7 @@ class DeviceTotals(Frozen):
     refused: Mapping[str, int] = Field(default_factory=dict)
     quarantined_until: int | None = None
     skipped: SkippedFiles | None = Field(default=None, exclude_if=lambda skipped: skipped is None)
+    labels: Mapping[str, str] = Field(default_factory=dict, exclude_if=lambda labels: not labels)
 
 
 def read_device_totals(path: Path) -> list[DeviceTotals]:
@@ -219,8 +223,9 @@ def read_device_totals(path: Path) -> list[DeviceTotals]:
     if summary is not None:
         refused = {row.device: row.refused for row in summary.devices}
         known = {row.device: LinkBytes(row.downlink_bytes, row.uplink_bytes) for row in summary.devices}
+        labels = {row.device: row.labels for row in summary.devices}
     else:
-        refused, known = _count_refusals(examined, strikes), {}
+        refused, known, labels = _count_refusals(examined, strikes), {}, {}
     names = {*counted, *refused, *out, *met}
     links = {
         name: known.get(name) or (LinkBytes() if summary else link_bytes(traffic, name)) for name in names
@@ -234,6 +239,7 @@ def read_device_totals(path: Path) -> list[DeviceTotals]:
             refused=dict(sorted(refused.get(name, {}).items())),
             quarantined_until=out.get(name),
             skipped=met.get(name),
+            labels=labels.get(name, {}),
         )
         for name in sorted(names)
     ]

@@ -77,7 +77,7 @@ def execute(args: argparse.Namespace) -> int:
     where, standings = parse_where(args.where or ""), read_device_totals(args.run)
     lineage = read_lineage(args.run, args.service)
     if where != EVERY:
-        standings = [device for device in standings if lineage.matches(device.device, where)]
+        standings = [device for device in standings if lineage.matches(device, where)]
     before = {device.device: lineage.predecessors(device.device) for device in standings}
     if args.format == "json":
         print_json([_document(device, before[device.device]) for device in standings])

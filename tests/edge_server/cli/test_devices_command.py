@@ -76,6 +76,15 @@ def test_after_the_run_the_refusals_of_the_summary_are_reported(folder, capsys):
     assert [row["refused"] for row in reported(folder, capsys)] == [{"malformed": 9}, {}]
 
 
+def test_without_an_inventory_the_labels_of_the_run_choose_devices(folder, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGE_SERVICE", str(tmp_path / "none"))
+    device = DeviceRecord(device="bad", tier=1, ratio=0, labels={"site": "barn"})
+    folder.write_summary(shown.summary(devices=(device,)))
+    assert EDGE_SERVER.run(["devices", str(folder.path), "--where", "site=barn"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["device", "bad"]
+    assert [row.get("labels") for row in reported(folder, capsys)] == [{"site": "barn"}, None]
+
+
 def test_the_default_output_is_a_table(folder, capsys):
     assert EDGE_SERVER.run(["devices", str(folder.path)]) == 0
     lines = capsys.readouterr().out.splitlines()
