@@ -18,9 +18,9 @@ examples:
       --upstream-cert barn.pem --upstream-key barn.key --broker mosquitto --out /var/lib/edge-gateway
 
 A gateway lets the devices of a site share one slow link. To them it is the server, on the site's own broker;
-they run `edge-client run --broker URL-OF-THE-SITE --device barn.NAME`, and their names begin with the site's.
-The server names the site in its file: [federation] sites = ["barn"]. Each model crosses the link once, and
-the site's updates cross it as one sum, which makes the model that the updates themselves would make.
+they run `edge-client run --broker URL-OF-THE-SITE --device-id barn.NAME`, as their names begin with the
+site's. The server names the site in its file: [federation] sites = ["barn"]. Each model crosses the link
+once, and the site's updates cross it as one sum, which makes the model that the updates would make.
 
 Ctrl-C leaves everything whole: the same command continues, as it does after a kill. The gateway examines
 updates in the server's place and sees each of them: run it on a machine that you trust with that.
@@ -53,7 +53,8 @@ def execute(args: argparse.Namespace) -> int:
     check_names(federation=args.federation, site=args.site)
     begin_log(args, level=logging.WARNING, federation=args.federation)
     out = args.out or Path("gateways") / args.site
-    above = parse_address(args.upstream, TlsFiles(args.upstream_ca, args.upstream_cert, args.upstream_key))
+    files = TlsFiles(args.upstream_ca, args.upstream_cert, args.upstream_key)
+    above = parse_address(args.upstream, files, named="--upstream-ca, --upstream-cert, --upstream-key")
 
     def show(line: str) -> None:
         say(f"edge-server: gateway {args.site}: {line}", file=sys.stderr, flush=True)

@@ -24,7 +24,7 @@ server first. Test data is read from the same path as on the server. Where a sta
 command continues the run.
 
 exit codes: those of `edge-server run` after a takeover; 0 if the run ended without one, 2 if it cannot be
-followed, 130 and 143 if the standby was stopped
+followed, 143 if the standby was stopped
 """
 
 

@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 from pathlib import Path, PurePosixPath
 
-from edge_client.storage.atomic_files import put_in_place, sync, write_synced
+from edge_client.storage.atomic_files import put_in_place, sync, usable_folder, write_synced
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.standby import following, replica_source
 from edge_server.storage.sqlite_file import only_rows, repeat
@@ -95,8 +95,9 @@ def mark_as_copy(run: Path, federation: str) -> None:
     holds_run = (run / replica_source.JOURNAL).exists() or (run / "history.jsonl").exists()
     if holds_run and not is_copy(run):
         raise ConfigError(f"{run} holds a run of its own", remedy="name another folder for the copy")
-    run.mkdir(parents=True, exist_ok=True)
-    write_synced(run / replica_source.COPIED, json.dumps({"of": federation}).encode())
+    write_synced(
+        usable_folder(run, option="RUN") / replica_source.COPIED, json.dumps({"of": federation}).encode()
+    )
 
 
 def was_copy(run: Path) -> bool:

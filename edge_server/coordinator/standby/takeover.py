@@ -53,7 +53,7 @@ class Standby:
         self._inbox: broker_link.Inbox = queue.SimpleQueue()
         self.loop = EventLoop(self._inbox, TICK_S, tick=self._tick, handle=self._handle)
         self.end: End | None = None
-        self._report_at = 0.0
+        self._report_at, self._trouble = 0.0, ""
         self._may_follow = False
 
     def stop(self) -> None:
@@ -76,6 +76,9 @@ class Standby:
 
     def _tick(self, now: float) -> None:
         self._watchdog.alive(now)
+        if (trouble := self._lease.trouble) != self._trouble:
+            self._trouble = trouble
+            self._say(trouble or "connected")
         self._look_at_lease()
         if self.end is None:
             self._step(following.Tick())
@@ -194,6 +197,7 @@ def follow(
         standby = Standby(
             federation, out, lease, check=lambda run: check_copy(run, federation), goes_on=is_pass, say=say
         )
+        say(f"waits for a server of '{federation}' on {address}")
         with launch.stopped_by_signals(standby.stop):
             end = standby.run()
         if end != "taken over":

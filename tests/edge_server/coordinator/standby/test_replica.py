@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from edge_client.transport.broker_link import parse_address
+from edge_server.coordinator.standby import takeover
 from edge_server.coordinator.standby.following import Entry
 from edge_server.coordinator.standby.replica_copy import RunCopy, is_copy, mark_as_copy, was_copy
 from edge_server.coordinator.standby.replica_source import RunSource
@@ -206,3 +208,25 @@ def test_only_rows_are_changed(pair: Pair, statement: str) -> None:
     pair.take()
     with pytest.raises(PeerError):
         pair.copy.apply(Entry(changes=((statement, ((),)),)))
+
+
+def test_a_standby_says_what_it_waits_for_and_why_it_is_not_connected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Enough(Exception):
+        pass
+
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if len(said) == 2:
+            raise Enough
+
+    monkeypatch.setattr(takeover, "preload", lambda: None)
+    with pytest.raises(Enough):
+        takeover.follow("home", parse_address("mqtt://127.0.0.1:1"), tmp_path / "copy", say=say)
+    assert said[0] == "waits for a server of 'home' on mqtt://127.0.0.1:1"
+    assert said[1].startswith("no connection to mqtt://127.0.0.1:1: the broker cannot be reached")
+    with pytest.raises(ConfigError, match=r"RUN .*the folder cannot be made"):
+        mark_as_copy(Path(__file__), "home")
