@@ -67,7 +67,8 @@ def waiting_for(rollout: Rollout, now: float) -> str:
         there, expected = len(eligible(rollout)), rollout.rules.expect
         if there >= expected:
             return ""
-        found = f"{there} of {expected} devices are" if there else "no device is"
+        nobody = "no device that is chosen is" if any(rollout.fleet.alive()) else "no device is"
+        found = f"{there} of {expected} devices are" if there else nobody
         return f"{found} online: waiting"
     if rollout.phase is not RolloutPhase.RUNNING:
         return ""

@@ -174,6 +174,16 @@ def test_a_rollout_without_devices_gives_up_and_leaves_nothing_to_continue(servi
     assert entry.over
 
 
+def test_a_rollout_for_nobody_who_is_there_says_so(service) -> None:
+    connect(service)
+    rules = service.rollout.rules.model_copy(update={"only": ("pi-9",)})
+    service.rollout = replace(service.rollout, rules=rules)
+    hear(service, birth("pi"), channel=Channel.BIRTH)
+    give_up_at(service, 1.0)
+    with pytest.raises(GaveUp, match="no device that is chosen is online"):
+        service.run()
+
+
 def test_a_rollout_whose_devices_are_gone_gives_up_and_can_be_continued(service) -> None:
     connect(service)
     hear(service, birth("pi"), channel=Channel.BIRTH)
