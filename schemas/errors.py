@@ -114,6 +114,8 @@ class InvariantError(EdgeError):
 
 def reason_of(problem: Mapping[str, Any]) -> str:
     """Why pydantic refuses a setting, as a user reads it: one of `ValidationError.errors()`."""
+    if problem["type"] == "tuple_type" and isinstance(problem.get("input"), Mapping):
+        return "must be a list: a table of it is written within two brackets, [[...]]"
     if problem["type"] == "tuple_type":
         return 'must be a list, as [0.5, 1] or ["a", "b"] (in a shell within single quotes)'
     text = str(problem["msg"]).removeprefix("Value error, ")

@@ -51,8 +51,13 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def parse_address(url: str, tls: TlsFiles | None = None) -> BrokerAddress:
-    """Read `mqtt[s]://[user[:password]@]host[:port]`, or `ws[s]://` with a path; raises `ConfigError`."""
+def parse_address(
+    url: str, tls: TlsFiles | None = None, *, named: str = "--ca, --cert, --key"
+) -> BrokerAddress:
+    """Read `mqtt[s]://[user[:password]@]host[:port]`, or `ws[s]://` with a path; raises `ConfigError`.
+
+    A user names the files of `tls` as `named` says.
+    """
     parts = urlsplit(url if "://" in url else f"mqtt://{url}")
     if parts.scheme not in PORTS:
         raise ConfigError(f"unknown scheme{nearest(parts.scheme, PORTS)}", key=f"broker '{url}'")
@@ -64,7 +69,7 @@ def parse_address(url: str, tls: TlsFiles | None = None) -> BrokerAddress:
         raise ConfigError("no host (for instance mqtt://192.168.1.10:1883)", key=f"broker '{url}'")
     for file in (tls.ca, tls.certificate, tls.key) if tls else ():
         if file is not None and not file.is_file():
-            raise ConfigError(f"there is no file {file} (--ca, --cert, --key)", key=f"broker '{url}'")
+            raise ConfigError(f"there is no file {file} ({named})", key=f"broker '{url}'")
     secure = (tls or TlsFiles()) if parts.scheme in SECURE else None
     path = (parts.path or WEBSOCKET_PATH) if parts.scheme.startswith("ws") else None
     return BrokerAddress(host, port or PORTS[parts.scheme], secure, parts.username, parts.password, path)

@@ -151,9 +151,9 @@ def _checked_tls(settings: PageSettings) -> TlsPair | None:
     if settings.cert is None or settings.key is None:
         return None
     cert, key = settings.cert.expanduser(), settings.key.expanduser()
-    for path in (cert, key):
-        if not Path(path).is_file():
-            raise ConfigError(f"there is no file {path}", key="[page]")
+    for name, path in {"cert": cert, "key": key}.items():
+        if not path.is_file():
+            raise ConfigError(f"there is no file {path}", place="service.toml", key=f"[page] {name}")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
     except (OSError, ssl.SSLError) as error:

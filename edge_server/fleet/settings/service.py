@@ -47,7 +47,8 @@ class ServedFederation(Settings):
 
     def address(self, identity: str = "fleet") -> BrokerAddress:
         """The broker, with the certificate of `fleet` or `operator`; raises `ConfigError`."""
-        return parse_address(self.broker, self.tls(identity))
+        named = f"service.toml, [[federations]] {self.name}: authority, or ca, cert, key"
+        return parse_address(self.broker, self.tls(identity), named=named)
 
     def tls(self, identity: str) -> TlsFiles:
         if self.authority is None or self.broker.partition("://")[0] not in SECURE:
@@ -95,7 +96,11 @@ class ServiceSettings(Settings):
             )
         if name is None:
             raise ConfigError(f"name one of the federations with --federation: {', '.join(names)}")
-        raise ConfigError(f"service.toml has no federation '{name}' (known: {', '.join(names)})")
+        raise ConfigError(
+            f"service.toml has no federation '{name}' (known: {', '.join(names)})",
+            remedy="name one of these (in a federation file or job: federation.name=NAME), or add a table "
+            "[[federations]]",
+        )
 
 
 def load_service_settings(path: Path) -> ServiceSettings:

@@ -99,7 +99,11 @@ def read_password(name: str) -> str:
     import getpass
 
     if not sys.stdin.isatty():
-        return sys.stdin.readline().rstrip("\r\n")
+        if typed := sys.stdin.readline().rstrip("\r\n"):
+            return typed
+        raise ConfigError(
+            "standard input has no password", remedy="pipe one, as `openssl rand -base64 15` makes"
+        )
     typed = getpass.getpass(f"password of {name}: ")
     if getpass.getpass("once more: ") != typed:
         raise ConfigError("the two passwords differ; nothing is changed")

@@ -72,7 +72,7 @@ def test_a_token_goes_to_standard_output_alone(run: Run) -> None:
     ("line", "typed", "message"),
     [
         ("users add ada", "short\n", "at least 10"),
-        ("users add ada", "", "'password' is missing"),
+        ("users add ada", "", "standard input has no password: pipe one"),
         ("users add a/b", PASSWORD, "1 to 64 letters"),
         ("users add ada --role king", PASSWORD, "invalid choice: 'king'"),
         ("users role ada admin", "", "there is no user 'ada'"),

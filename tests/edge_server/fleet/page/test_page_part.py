@@ -104,7 +104,7 @@ def test_a_key_of_another_certificate_is_one_line(tmp_path: Path) -> None:
     ):
         pass
     with (
-        pytest.raises(ConfigError, match="there is no file"),
+        pytest.raises(ConfigError, match=r"service.toml: \[page\] key: there is no file"),
         part(tmp_path, cert=cert, key=tmp_path / "none"),
     ):
         pass

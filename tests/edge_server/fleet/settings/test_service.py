@@ -28,12 +28,14 @@ def test_a_federation_has_the_certificates_of_its_authority(tmp_path: Path) -> N
     home = load_service_settings(written(tmp_path, TWO)).federation("home")
     assert home.tls("operator").certificate == Path("authority/operator/operator.pem")
     assert home.tls("fleet").ca == Path("authority/fleet/ca.pem")
+    with pytest.raises(ConfigError, match=r"no file authority/fleet/ca.pem \(service.toml.*home: authority,"):
+        home.address()
 
 
 def test_the_only_federation_needs_no_name(tmp_path: Path) -> None:
     settings = load_service_settings(written(tmp_path, '[[federations]]\nname = "shop"\n'))
     assert settings.federation(None).address().port == 1883
-    with pytest.raises(ConfigError, match="no federation 'hoem'"):
+    with pytest.raises(ConfigError, match=r"no federation 'hoem' \(known: shop\): .*federation.name=NAME"):
         settings.federation("hoem")
     with pytest.raises(ConfigError, match="--federation"):
         load_service_settings(written(tmp_path, TWO)).federation(None)
@@ -44,6 +46,7 @@ def test_the_only_federation_needs_no_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
+        ('[federations]\nname = "home"\n', r"\[federations\] must be a list: a table .* two brackets"),
         ("[[federations]]\nbrokr = 'x'\n", "brokr"),
         ("[[federations]\n", "not valid TOML"),
         (TWO + '[[federations]]\nname = "shop"\n', "'shop' is named twice"),
