@@ -85,7 +85,11 @@ class Inventory:
 
     # --- what devices say ---
     def record_birth(self, birth: "Birth", at: float, *, site: str = "") -> bool:
-        """Take a birth, unless it is of an older session than the known one; returns whether it was taken."""
+        """Take a birth, unless another way has brought one of a newer session; returns whether it was taken.
+
+        On one way, a broker or a site's gateway, births keep their order, and each of two devices of one name
+        counts its own sessions: the one that is there has spoken last.
+        """
         profile = birth.profile
         return self._say(
             birth.federation,
@@ -160,8 +164,8 @@ class Inventory:
             insert(database, federation, device)
             taken = database.execute(
                 f"UPDATE devices SET session = ?, {columns}"
-                " WHERE federation = ? AND device = ? AND session <= ?",
-                (session, *changes.values(), federation, device, session),
+                " WHERE federation = ? AND device = ? AND (session <= ? OR site = ?)",
+                (session, *changes.values(), federation, device, session, changes.get("site")),
             )
             return taken.rowcount == 1
 

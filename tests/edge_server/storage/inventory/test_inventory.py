@@ -92,6 +92,17 @@ def test_the_operators_label_wins_over_the_devices(inventory: Inventory) -> None
     assert not inventory.devices(parse_where("site=field"))
 
 
+def test_a_device_is_followed_again_after_another_one_has_had_its_name(inventory: Inventory) -> None:
+    inventory.record_birth(born("pi-1", session=5, labels={"site": "barn"}), 10.0)
+    inventory.record_birth(born("pi-1", session=900), 11.0)
+    assert inventory.record_birth(born("pi-1", session=6, labels={"site": "barn"}), 12.0)
+    assert inventory.record_telemetry(heated("pi-1", session=6), 13.0)
+    assert inventory.record_death(died("pi-1", session=6), 14.0)
+    assert [(device.alive, device.labels) for device in inventory.devices()] == [(False, {"site": "barn"})]
+    inventory.record_birth(born("pi-1", session=8), 15.0, site="loft")
+    assert not inventory.record_birth(born("pi-1", session=7), 16.0)
+
+
 def test_what_an_older_session_says_changes_nothing(inventory: Inventory) -> None:
     inventory.record_birth(born("pi-1", session=5), 10.0)
     assert not inventory.record_death(died("pi-1", session=4), 11.0)
