@@ -31,7 +31,7 @@ from edge_server.storage.run_folder import FIXED_STATE, STATE, RunFolder, read_f
 from edge_server.strategy.closing import load_checkpoint
 from edge_server.strategy.groups.device_sums import Rows
 from schemas.errors import ConfigError, PeerError, near
-from schemas.submodel import ChannelMap
+from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import Array, Arrays, kind_of
 from schemas.tensors.files import FileGroups
 from schemas.values import Feature, ModelSpec, Preprocessing
@@ -117,6 +117,15 @@ class RunModel:
                 remedy="name them in [data] classes too, or set earlier = false in [strategy] groups",
             )
         return sums, rows
+
+    def ranks(self, channel_map: ChannelMap) -> Arrays:
+        """How many of its tiers keep each channel, {group: [C]}: the best of a ratio are that tier's part."""
+        tiers = [SubModelSpec.model_validate(tier) for tier in self.manifest.get("tiers", {}).values()]
+        ranks = {name: np.zeros(group.channels, np.float32) for name, group in channel_map.groups.items()}
+        for name, counts in ranks.items():
+            for spec in tiers:
+                counts[list(spec.indices(name, len(counts)))] += 1
+        return ranks
 
     @property
     def classes(self) -> tuple[str, ...]:

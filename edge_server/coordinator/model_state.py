@@ -167,6 +167,9 @@ def open_model(
     if resume is None and first is not None:
         state, kept = _with_earlier_sums(context, state, first, keep=keep)
         notices = (*notices, *kept)
+        if isinstance(first, RunModel) and not context.config.federation.trains:
+            # No device ranks channels in such a run: its tiers are those of the model.
+            state = replace(state, pruning=first.ranks(context.channel_map))
     return ModelState(
         context,
         folder,

@@ -78,8 +78,10 @@ def test_the_command_prints_every_devices_figures(tmp_path: Path, capsys: pytest
     (line,) = (tmp_path / "e" / "history.jsonl").read_text().splitlines()
     record = RoundRecord.model_validate_json(line)
     assert len(record.measured) == 5
-    # The model is the run's last one.
+    # The model is the run's last one, and so are its tiers.
     assert record.test_accuracy == last["test_accuracy"]
+    assert {str(tier): accuracy for tier, accuracy in record.tier_accuracy.items()} == last["tier_accuracy"]
+    assert len(set(last["tier_accuracy"].values())) > 1
     assert not list((tmp_path / "e").glob("onnx/*.onnx"))
 
 
