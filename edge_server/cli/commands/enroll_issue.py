@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge_client.system.plain_text import say
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,8 +53,11 @@ def trusted_key(args: argparse.Namespace) -> str:
     """The public key for the device to trust, as text; empty if it trusts the broker."""
     from edge_server.security.signing_key import public_key_text
 
-    if args.signing_key is not None:
-        return public_key_text(args.signing_key)
+    if (key := args.signing_key) is not None:
+        is_new, text = not key.exists(), public_key_text(key)
+        if is_new and args.format != "json":
+            say(f"made the signing key {key}: name it in the server's file, [federation] signing-key")
+        return text
     return str(args.trust.read_text()) if args.trust is not None else ""
 
 

@@ -112,10 +112,10 @@ def _check_device(args: argparse.Namespace) -> None:
 def _check_paths(args: argparse.Namespace) -> None:
     who = args.device or "the devices"
     if args.out is None:
-        raise ConfigError(f"enroll: where to? --out DIR is where {who}'s files go")
+        raise ConfigError(f"enroll: where to? --out DIR is where the files of {who} go")
     if args.out.exists() and not args.out.is_dir():
         raise ConfigError(
-            "this is a file", key=f"--out {args.out}", remedy=f"name a folder for {who}'s files"
+            "this is a file", key=f"--out {args.out}", remedy=f"name a folder for the files of {who}"
         )
     if args.wheel is not None and not args.wheel.is_file():
         raise ConfigError(f"there is no file {args.wheel}", key="--wheel")

@@ -103,7 +103,7 @@ SLIPS = {
         "edge-server object-store FILE --secret SECRET --port 0",
         "Not a directory: name another --port",
     ),
-    "an archive": ("edge-server enroll pi --out FILE", "this is a file: name a folder for pi's files"),
+    "an archive": ("edge-server enroll pi --out FILE", "this is a file: name a folder for the files of pi"),
 }
 
 

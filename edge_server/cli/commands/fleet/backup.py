@@ -150,7 +150,9 @@ def _make(args: argparse.Namespace) -> int:
     lines = [f"{args.file}: {format_count(len(manifest.files), 'file')}, {_size(made.stored_bytes)}"]
     if manifest.left_out:
         names = ", ".join(manifest.left_out[:5])
-        lines.append(f"without {len(manifest.left_out)} keys and authorities: {names}")
+        lines.append(
+            f"without {format_count(len(manifest.left_out), 'file')} of keys and authorities: {names}"
+        )
     if manifest.parent is not None:
         lines.append(f"needs {manifest.parent.name} next to it")
     return print_result(args, document, *lines)

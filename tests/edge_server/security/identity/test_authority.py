@@ -78,7 +78,8 @@ def test_all_files_are_private_to_the_owner_with_any_umask(enroll, tmp_path):
 
 def test_the_archive_contains_everything_that_a_device_needs(enroll, tmp_path):
     trust = ("--signing-key", str(tmp_path / "signing.key"))
-    assert enroll("pi", "--host", "broker.lan", "--federation", "home", *trust)[0] == 0
+    code, said, _ = enroll("pi", "--host", "broker.lan", "--federation", "home", *trust)
+    assert (code, f"made the signing key {tmp_path / 'signing.key'}: name it in" in said) == (0, True)
     folder = unpacked(tmp_path, "pi")
     assert read_client_file(folder / "client.toml") == {
         "broker": "mqtts://broker.lan:8883",
