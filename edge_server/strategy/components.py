@@ -86,6 +86,8 @@ def make_strategy(
     # Without smaller tiers the objective trains nothing else, but keeps frozen layers in every step.
     idle = (ORDERED_DROPOUT,) if spec.ratio.name == "by-tier" and not any(ratios) else ()
     left_out = {component.name for component in (*measuring, *summing)} | {*idle}
+    own_order = any(TRANSFORMS.traits(each.name).moves_channels for each in spec.transforms)
+    ranks_to_cut = PRUNERS.traits(spec.pruner.name).ranks_channels and not own_order
     return Strategy(
         fraction=fraction,
         local_epochs=epochs,
@@ -98,7 +100,7 @@ def make_strategy(
         weighting=make_component("weighting", WEIGHTINGS, spec.weighting),
         combiner=make_component("combiner", COMBINERS, spec.combiner),
         server_optimizer=make_component("server optimizer", SERVER_OPTIMIZERS, spec.server_optimizer),
-        own_order=any(TRANSFORMS.traits(each.name).moves_channels for each in spec.transforms),
+        own_order=own_order,
         uplink=spec.uplink or (),
         downlink=downlink.make_downlink(spec.downlink or ()),
         measuring=measuring,
@@ -106,6 +108,7 @@ def make_strategy(
         summing=summing,
         sum_rounds=1 if spec.first_round else None,
         summed=not any(needs_each_update(spec)),
+        tiers=ratios if ranks_to_cut and RATIOS.traits(spec.ratio.name).is_steady else (),
         own=make_component("own part", OWN_PARTS, spec.own) if spec.own else None,
     )
 

@@ -1,7 +1,7 @@
 """The first half of a round: which devices take part, and with which sub-models."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -75,7 +75,7 @@ def cut(
         spec = strategy.pruner.tier(by_group, network.channel_map, evidence)
         trained = network.parts.in_order(tier, network.registered_map)
         return Cut(spec, objectives=strategy.summing, train=False, returned=(), trained=trained)
-    made = strategy.pruner.cut(by_group, network.registered_map, evidence)
+    made = strategy.pruner.cut(_cut_by_any(strategy, network, by_group), network.registered_map, evidence)
     own = strategy.own.layers(network.registered_map) if strategy.own and strategy.withholds else ()
     is_due = evidence.round % strategy.measure_every == 0
     if made.personal is None and is_due and measures_statistics(strategy, network):
@@ -93,6 +93,13 @@ def cut(
     objectives = strategy.objectives + made.objectives
     second = strategy.own.own_model if strategy.own is not None else None
     return replace(made, objectives=objectives, returned=returned, own=own, own_model=second)
+
+
+def _cut_by_any(strategy: Strategy, network: Network, ratios: Mapping[str, float]) -> dict[str, float]:
+    """The ratios of the groups that some tier cuts: devices need not rank the channels of others."""
+    tiers = [group_ratios(network.entry, tier, network.channel_map) for tier in strategy.tiers]
+    whole = {name for name in ratios if tiers and not any(tier[name] for tier in tiers)}
+    return {name: ratio for name, ratio in ratios.items() if name not in whole}
 
 
 def measures_statistics(strategy: Strategy, network: Network) -> bool:

@@ -11,6 +11,7 @@ from functools import cached_property
 
 from edge_client.compression.downlink import DownlinkCodecs
 from edge_client.models.registry import ModelEntry
+from edge_client.pruning.channel_selection import Ratio
 from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore, store_arrays
 from edge_server.strategy.aggregation.means import Combiner
 from edge_server.strategy.aggregation.transforms import Transform
@@ -43,6 +44,7 @@ class Strategy:
     they measure the model and send nothing of it, or statistics of their data, of which `statistics` is the
     first request.
     `summed`: no component needs more of the updates than their sum, which is exact.
+    `tiers`: the tiers' ratios, where devices rank channels only to cut these.
     """
 
     fraction: Schedule
@@ -68,6 +70,7 @@ class Strategy:
     own: OwnPart | None = None
     trains: bool = True
     summed: bool = False
+    tiers: tuple[Ratio, ...] = ()
     statistics: StatisticsRequest | None = None
 
     @property

@@ -5,6 +5,8 @@ To make channels distinguishable, channel i of the global model w is (10 i, 10 i
 parameters that it keeps.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -273,6 +275,21 @@ def test_devices_prune_the_whole_network_by_attention_before_they_train_in_round
         assert cut.scored_by is not None
         assert cut.scored_by.name == "attentive"
         assert cut.scored_by not in cut.objectives
+
+
+@pytest.mark.parametrize(
+    ("tables", "ranked"),
+    [(({}, {}), []), (({"hidden": 0.6}, {}), ["hidden"]), (({"hidden": 0.0}, {"wide*": 0.2}), ["wide"])],
+)
+def test_devices_rank_only_channels_that_some_tier_cuts(tables, ranked) -> None:
+    groups = {**MAP.groups, "wide": ChannelGroup(channels=3, layers=("wide",))}
+    network = replace(NETWORK, channel_map=MAP.model_copy(update={"groups": groups}))
+    strategy = make_strategy(StrategySpec(pruner=Component(name="attention")), tables)
+    first = plan(strategy, State(params=W), CLIENTS[:2], network, np.random.default_rng(0)).assignments
+    for assignment in first.values():
+        personal = assignment.cut.personal
+        assert sorted(personal.ratios if personal else {}) == ranked
+        assert list(assignment.cut.scored_by.options["layers"] if personal else ()) == ranked
 
 
 def test_channels_may_be_ranked_by_the_energy_of_what_they_give() -> None:
