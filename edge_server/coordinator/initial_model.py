@@ -32,7 +32,7 @@ from edge_server.strategy.closing import load_checkpoint
 from edge_server.strategy.groups.device_sums import Rows
 from schemas.errors import ConfigError, PeerError, near
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import Array, Arrays, kind_of
+from schemas.tensors.arrays import Array, Arrays, Groups, kind_of
 from schemas.tensors.files import FileGroups
 from schemas.values import Feature, ModelSpec, Preprocessing
 
@@ -97,17 +97,20 @@ class RunModel:
             )
         return fixed
 
-    def read_sums(self, group: str, spec: ModelSpec, names: Sequence[str]) -> tuple[Arrays, Rows]:
-        """The sums of devices that its run keeps in this group, and the place there of each class here.
-
-        {} for a model without its run. Raises `ConfigError` for sums of classes that this run lacks.
-        """
+    def groups(self) -> Groups:
+        """What its run keeps besides it, {} for a model without its run; raises `ConfigError`."""
         number = _number(self.path.parent)
         checkpoint = RunFolder(self.path.absolute().parents[2]).checkpoint(number)
         if number < 0 or not checkpoint.is_file():
-            return {}, None
-        sums = load_checkpoint(checkpoint, FileGroups(self.path)).groups.get(group, {})
-        rows = self._rows(spec, names)
+            return {}
+        return load_checkpoint(checkpoint, FileGroups(self.path)).groups
+
+    def read_sums(self, group: str, spec: ModelSpec, names: Sequence[str]) -> tuple[Arrays, Rows]:
+        """The sums of devices that its run keeps in this group, and the place there of each class here.
+
+        Raises `ConfigError` for sums of classes that this run lacks.
+        """
+        sums, rows = self.groups().get(group, {}), self._rows(spec, names)
         left = [] if rows is None else [name for k, name in enumerate(self._class_list) if k not in rows]
         if sums and left:
             raise ConfigError(

@@ -168,8 +168,7 @@ def open_model(
         state, kept = _with_earlier_sums(context, state, first, keep=keep)
         notices = (*notices, *kept)
         if isinstance(first, RunModel) and not context.config.federation.trains:
-            # No device ranks channels in such a run: its tiers are those of the model.
-            state = replace(state, pruning=first.ranks(context.channel_map))
+            state = _with_tiers_of(first, context, state, keep=keep)
     return ModelState(
         context,
         folder,
@@ -238,6 +237,17 @@ def _with_earlier_sums(
     groups = {**state.groups, rule.name: store_arrays(folded.held, keep)}
     notice = f"begins with the sums of {names_text(devices)}, which {first.stated} holds"
     return replace(state, groups=groups, params=folded.params), (notice,)
+
+
+def _with_tiers_of(first: RunModel, context: RunContext, state: State, *, keep: NewArrayStore) -> State:
+    """The state with the tiers of a model that nobody trains: their channels, and arrays of their own."""
+    held = first.groups()
+    own = {
+        rule.name: store_arrays(held[rule.name], keep)
+        for rule in context.strategy.groups
+        if (rule.owns or rule.measured) and rule.name in held and not isinstance(rule, HeadRule)
+    }
+    return replace(state, pruning=first.ranks(context.channel_map), groups={**state.groups, **own})
 
 
 def _read_back(folder: RunFolder, resume: recovery.Resumption, keep: NewArrayStore) -> State:

@@ -59,7 +59,9 @@ def test_devices_count_classes_only_if_they_measure_and_nothing_keeps_it_secret(
 
 
 def test_the_command_prints_every_devices_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "attending", *WORDS, "rounds=2", "--out", str(tmp_path / "run")]) == 0
+    network = "model.name=tests.edge_server.own_networks:normed"
+    words = [*WORDS, network, "rounds=2", "--out", str(tmp_path / "run")]
+    assert main(["simulate", "attending", *words]) == 0
     last = json.loads((tmp_path / "run" / "history.jsonl").read_text().splitlines()[-1])
     capsys.readouterr()
     words = [
@@ -67,6 +69,7 @@ def test_the_command_prints_every_devices_figures(tmp_path: Path, capsys: pytest
         str(tmp_path / "run"),
         "attending",
         *WORDS,
+        network,
         "--simulate",
         "--out",
         str(tmp_path / "e"),
