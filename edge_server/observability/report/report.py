@@ -115,6 +115,8 @@ def publish_report(
                 "the name must end in .html, .md or .json, or else give --format", key=f"--out {out}"
             )
     contents = [replace(read_run_contents(run), where=where) for run in runs]
+    if where != EVERY and not contents[0].devices:
+        raise ConfigError("no device of the run matches", key=f"--where '{where}'")
     document = run_document(contents[0]) if len(runs) == 1 else runs_document(contents)
     if form == "json" and out is None:
         return report_value(document), []

@@ -247,5 +247,7 @@ def test_a_report_on_some_devices_never_replaces_the_one_on_all(
     assert "name its file with --out" in capsys.readouterr().err
     assert not (tmp_path / "report.html").exists()
     out = tmp_path / "barn.html"
+    assert EDGE_SERVER.run(["report", str(run), "--where", "site=attic", "--out", str(out)]) == 2
+    assert "--where 'site=attic': no device of the run matches" in capsys.readouterr().err
     assert EDGE_SERVER.run(["report", str(run), "--where", "site=barn", "--out", str(out)]) == 0
     assert "2 of 3, where site=barn" in out.read_text()
