@@ -56,7 +56,8 @@ def endings_read() -> tuple[frozenset[str], Mapping[str, str]]:
     is_there = find_spec("pillow_heif") is not None
     heif = {} if is_there else dict.fromkeys(HEIF_ENDINGS, HEIF_REMEDY)
     missing = ENDINGS - HEIF_ENDINGS - Image.registered_extensions().keys()
-    remedies = heif | dict.fromkeys(missing, f"a later Pillow than {pillow_version} reads them")
+    sounds = {".wav": "wav:FOLDER reads recordings"}
+    remedies = sounds | heif | dict.fromkeys(missing, f"a later Pillow than {pillow_version} reads them")
     return ENDINGS - remedies.keys(), remedies
 
 

@@ -223,6 +223,15 @@ def test_a_class_of_heic_photos_names_the_extra_that_reads_them(
         load_source(f"folder:{tmp_path}")
 
 
+def test_a_class_of_recordings_names_the_source_that_reads_them(tmp_path: Path) -> None:
+    (pictures(tmp_path, 2, "cat", "dog") / "owl").mkdir()
+    (tmp_path / "owl" / "hoot.wav").write_bytes(b"RIFF")
+    with pytest.raises(
+        ConfigError, match=r"class 'owl' has no file .*: 1 \.wav \(wav:FOLDER reads recordings"
+    ):
+        load_source(f"folder:{tmp_path}")
+
+
 def test_new_pictures_are_used_while_a_broken_one_lies_there(tmp_path: Path) -> None:
     (pictures(tmp_path, 10) / "cat" / "3.png").write_bytes(b"")
     source = LocalSource(DataChoice(f"folder:{tmp_path}?broken=0.2"))
