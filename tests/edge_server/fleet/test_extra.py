@@ -30,7 +30,7 @@ RUN = ("simulate", "fedavg", "num-clients=2", "rounds=1", "workers=1", "data.sou
     ("missing", "words"),
     [
         ("cronsim", ("jobs", "list", "--service")),
-        slow("cronsim", ("users", "add", "ada", "--service")),
+        slow("cronsim", ("users", "unlock", "ada", "--service")),
         (PACKAGES[0], ("serve",)),
         *(slow(package, ("serve",)) for package in PACKAGES[1:]),
     ],
