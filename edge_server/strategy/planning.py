@@ -1,8 +1,9 @@
 """The first half of a round: which devices take part, and with which sub-models."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -40,12 +41,11 @@ def plan(
     selected = [client for client in clients if client.name in chosen]
     ratios = strategy.ratio.act(state.ratio, selected, number, rng)
     epochs = round(strategy.local_epochs(number)) if strategy.local_epochs else None
-    seed = int(rng.integers(2**32))
+    seed, whole = int(rng.integers(2**32)), _whole_groups(strategy, network)
+    cut_for = partial(cut, strategy, state, network, seed=seed, whole=whole)
     assignments = {
         client.name: Assignment(
-            cut(
-                strategy, state, network, ratios[client.name], seed=seed, client=client.name, tier=client.tier
-            ),
+            cut_for(ratios[client.name], client=client.name, tier=client.tier),
             mean_ratio(ratios[client.name]),
             epochs,
         )
@@ -63,8 +63,12 @@ def cut(
     seed: int = 0,
     client: str = "",
     tier: int = 1,
+    whole: Set[str] = frozenset(),
 ) -> Cut:
-    """The sub-model of a device of this tier with pruning ratio `ratio`; `seed` is the round's."""
+    """The sub-model of a device of this tier with pruning ratio `ratio`; `seed` is the round's.
+
+    No tier cuts the groups `whole`.
+    """
     by_group = group_ratios(network.entry, ratio, network.channel_map)
     evidence = Evidence(state.ordered, state.pruning, state.params, seed, state.round + 1, client)
     if (request := statistics_request(strategy, state)) is not None:
@@ -75,7 +79,8 @@ def cut(
         spec = strategy.pruner.tier(by_group, network.channel_map, evidence)
         trained = network.parts.in_order(tier, network.registered_map)
         return Cut(spec, objectives=strategy.summing, train=False, returned=(), trained=trained)
-    made = strategy.pruner.cut(_cut_by_any(strategy, network, by_group), network.registered_map, evidence)
+    cut_by_any = {name: ratio for name, ratio in by_group.items() if name not in whole}
+    made = strategy.pruner.cut(cut_by_any, network.registered_map, evidence)
     own = strategy.own.layers(network.registered_map) if strategy.own and strategy.withholds else ()
     is_due = evidence.round % strategy.measure_every == 0
     if made.personal is None and is_due and measures_statistics(strategy, network):
@@ -95,11 +100,10 @@ def cut(
     return replace(made, objectives=objectives, returned=returned, own=own, own_model=second)
 
 
-def _cut_by_any(strategy: Strategy, network: Network, ratios: Mapping[str, float]) -> dict[str, float]:
-    """The ratios of the groups that some tier cuts: devices need not rank the channels of others."""
+def _whole_groups(strategy: Strategy, network: Network) -> frozenset[str]:
+    """The groups that no tier cuts: devices need not rank their channels."""
     tiers = [group_ratios(network.entry, tier, network.channel_map) for tier in strategy.tiers]
-    whole = {name for name in ratios if tiers and not any(tier[name] for tier in tiers)}
-    return {name: ratio for name, ratio in ratios.items() if name not in whole}
+    return frozenset(name for name in (tiers or [{}])[0] if not any(tier[name] for tier in tiers))
 
 
 def measures_statistics(strategy: Strategy, network: Network) -> bool:
