@@ -164,11 +164,11 @@ def sum_features(
     Features come from whole batches, filled up with zeros. After the `originals` come their mirror images, in
     the same order, and in the same parts: of one that is fitted none is held out.
     """
-    sums, parts, start = FeatureSums(outputs, gram=gram, clip=clip), np.empty(0, np.intp), 0
+    sums, parts, start = FeatureSums(outputs, gram=gram, clip=clip), np.empty(originals, np.intp), 0
     for inputs, targets in batches:
         whole = np.zeros((BATCH, *inputs.shape[1:]), np.float32)
         whole[: len(inputs)] = inputs
-        parts = np.append(parts, parts_of(inputs))
+        parts[start : start + len(inputs)] = parts_of(inputs[: max(0, originals - start)])
         own = parts[np.arange(start, start + len(inputs)) % originals]
         sums.add(features_of(whole)[: len(inputs)], targets, own)
         start += len(inputs)
