@@ -112,7 +112,12 @@ def examples(
             "scaled by the range of that type"
         )
     data = make_labelled_data(
-        pixels, labels, class_names=class_names, preprocessing=preprocessing, other_parts=other_parts
+        pixels,
+        labels,
+        class_names=class_names,
+        preprocessing=preprocessing,
+        other_parts=other_parts,
+        source=source,
     )
     return replace(data, question=question, unscaled=bool(question) and images.dtype in FULL_RANGES)
 

@@ -185,15 +185,19 @@ def make_labelled_data(
     class_names: Sequence[str] = (),
     preprocessing: Preprocessing | None = None,
     other_parts: Sequence[Labels] = (),
+    source: str = "",
 ) -> LabelledData:
     """Make `LabelledData`; unnamed classes are called by their numbers (`by_number`), floats are not scaled.
 
     images [N, ...], labels [N] of any integer type, floats [N, L], or boxes [N, M, 5]. The classes of the
-    labels of `other_parts` of the same data count too. Raises `ConfigError` if two classes have one name.
+    labels of `other_parts` of the same data count too. Raises `ConfigError` of the `source` if two
+    classes have one name.
     """
     if len(set(class_names)) < len(class_names):
         twice = next(name for name in class_names if list(class_names).count(name) > 1)
-        raise ConfigError(f"two classes are called '{twice}'", remedy="give each a name of its own")
+        raise ConfigError(
+            f"two classes are called '{twice}'", place=source, remedy="give each a name of its own"
+        )
     labels, names = np.asarray(labels), tuple(class_names)
     labels = labels.astype(np.int64 if labels.ndim == 1 else np.float32)
     if not names and labels.ndim == 1:

@@ -200,7 +200,9 @@ def read_boxes(kind: str, path: Path, text: str, *, split: str) -> BoxPictures:
     _say_notes(pictures, path, options.scale)
     images, sizes = on_canvas([picture.pixels for picture in pictures])
     about = Preprocessing(picture_scale=options.scale)
-    data = make_labelled_data(images, labels, class_names=found.class_names, preprocessing=about)
+    data = make_labelled_data(
+        images, labels, class_names=found.class_names, preprocessing=about, source=source
+    )
     data = replace(data, resizable=True, skipped=read.skipped, sizes=sizes, named=found.named)
     return BoxPictures(
         data, found.official, [files[place] for place in read.places], [each.size for each in read.values]

@@ -250,6 +250,13 @@ def test_duplicate_class_names_are_refused() -> None:
         given([0, 1], ("ant", "ant"))
 
 
+def test_duplicate_class_names_are_refused_with_their_source(tmp_path: Path) -> None:
+    arrays = {"images": np.zeros((2, 1, 4, 4), np.uint8), "labels": np.array([0, 1])}
+    np.savez(tmp_path / "own.npz", **arrays, class_names=np.array(["ant", "ant"]))
+    with pytest.raises(ConfigError, match=r"own\.npz: two classes are called 'ant'"):
+        load_source(f"npz:{tmp_path / 'own.npz'}")
+
+
 def test_names_are_sorted_by_number_if_all_are_numbers() -> None:
     assert classes.in_order(["10", "9", "2", "9"]) == ("2", "9", "10")
     assert classes.in_order(["10", "9", "b", "a"]) == ("10", "9", "a", "b")
