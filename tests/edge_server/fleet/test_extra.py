@@ -31,6 +31,8 @@ RUN = ("simulate", "fedavg", "num-clients=2", "rounds=1", "workers=1", "data.sou
     [
         ("cronsim", ("jobs", "list", "--service")),
         slow("cronsim", ("users", "unlock", "ada", "--service")),
+        # The standard input is empty: the package is missed before the password.
+        ("cronsim", ("users", "add", "ada", "--service")),
         (PACKAGES[0], ("serve",)),
         *(slow(package, ("serve",)) for package in PACKAGES[1:]),
     ],

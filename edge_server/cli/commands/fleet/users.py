@@ -52,6 +52,9 @@ def _list(args: argparse.Namespace) -> int:
 
 def _change(args: argparse.Namespace) -> int:
     """Add, change or remove a user, as the verb says."""
+    # What the extra brings is missed before a password is asked for.
+    from edge_server.fleet.actions import table  # noqa: F401
+
     verb, given = args.users_verb, {"user": args.name}
     with open_desk(args.service) as desk:
         if verb in ("add", "role"):
