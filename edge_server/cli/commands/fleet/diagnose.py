@@ -40,6 +40,10 @@ def execute(args: argparse.Namespace) -> int:
     from schemas.errors import ConfigError
     from schemas.messages.remote import MAX_LOG_LINES, Diagnostic
 
+    if args.out is not None and not args.out.name.endswith((".tar.gz", ".tgz")):
+        raise ConfigError(
+            "the archive is a tar.gz", key=f"--out {args.out}", remedy="end its name with .tar.gz"
+        )
     path = args.out or Path(f"{args.device}-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
     if path.exists() or not path.absolute().parent.is_dir():
         reason = "there is a file of that name" if path.exists() else "there is no such folder"

@@ -252,6 +252,7 @@ def test_a_request_that_is_open_when_the_service_stops_is_cancelled(service, bro
         (["doctor", "--where", "site = = barn"], "condition"),
         (["logs", "pi-1", "--service", "/nowhere"], "no service folder"),
         (["diagnose", "pi-1", "--out", "/nowhere/x.tar.gz"], "no such folder"),
+        (["diagnose", "pi-1", "--out", "pi-1.zip"], "end its name with .tar.gz"),
     ],
 )
 def test_bad_input_is_one_line(words, said, capsys):
