@@ -156,6 +156,8 @@ def list_devices(args: argparse.Namespace) -> int:
 
     folder = service_folder(args)
     found = list_inventory(folder.inventory, where, federation=args.federation, removed=args.removed)
+    if not found and args.federation is not None:
+        _check_federation(args)
     _print_devices(found, time.time())
     if not folder.is_served():
         say(f"edge-server: no service runs in {folder.path}: this is what the last one knew", file=sys.stderr)
@@ -167,11 +169,22 @@ def _write_devices(args: argparse.Namespace, where: "Where") -> int:
 
     with open_inventory(args) as service:
         devices = service.inventory.devices(where, federation=args.federation, removed=args.removed)
+    if not devices and args.federation is not None:
+        _check_federation(args)
     if args.format == "json":
         print_json([document(device) for device in devices])
     else:
         sys.stdout.write(csv_text(devices))
     return 0
+
+
+def _check_federation(args: argparse.Namespace) -> None:
+    """Raise `ConfigError` for a federation that neither the inventory nor service.toml has."""
+    from edge_server.fleet.settings.service import load_service_settings
+
+    with open_inventory(args) as service:
+        if args.federation not in service.inventory.federations():
+            load_service_settings(service.folder.settings).federation(args.federation)
 
 
 def _print_devices(devices: "Sequence[ListedDevice]", now: float) -> None:

@@ -210,6 +210,14 @@ def test_rows_without_a_federation_are_of_the_one_that_the_service_follows(
     assert run("inventory", "import", str(tmp_path / "fleet.csv"), "--federation", "home")[1]["new"] == 1
 
 
+def test_the_devices_of_an_unknown_federation_are_not_listed_as_none(run: Server, service: Path) -> None:
+    (service / "service.toml").write_text('[[federations]]\nname = "shop"\n')
+    assert run("devices", "--federation", "shop")[:2] == (0, [])
+    for form in ("json", "table"):
+        code, _, err = run("devices", "--federation", "hoem", form=form)
+        assert (code, "has no federation 'hoem' (known: shop)" in err) == (2, True)
+
+
 def test_without_a_service_folder_the_remedy_is_said(
     run: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
