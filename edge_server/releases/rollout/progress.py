@@ -41,6 +41,8 @@ class Progress:
             self._waits = waits
             if waits:
                 self._write("waiting", waits)
+            elif back := [] if no_link or before is None else _returned(before, rollout):
+                self._write("waiting", f"{names_text(back)}: online again")
         if before is rollout:
             return
         for target in _changed_targets(before, rollout):
@@ -74,13 +76,18 @@ def waiting_for(rollout: Rollout, now: float) -> str:
         return ""
     open_group = rollout.group(rollout.opened)
     group = [target for target in open_group if not target.is_settled or target.status is TargetStatus.AWAY]
-    # A device that is silent may be dead, although the broker still has its birth.
-    absent = [
-        target.device
-        for target in group
-        if target.status is TargetStatus.AWAY or not rollout.alive(target.device)
-    ]
+    absent = [target.device for target in group if _is_absent(rollout, target)]
     return f"waiting for {names_text(absent)}: offline" if group and len(absent) == len(group) else ""
+
+
+def _is_absent(rollout: Rollout, target: Target) -> bool:
+    """A device that is silent may be dead, although the broker still has its birth."""
+    return target.status is TargetStatus.AWAY or not rollout.alive(target.device)
+
+
+def _returned(before: Rollout, now: Rollout) -> list[str]:
+    absent = (name for name, target in before.targets.items() if _is_absent(before, target))
+    return sorted(name for name in absent if not _is_absent(now, now.targets[name]))
 
 
 def _changed_targets(before: Rollout | None, now: Rollout) -> Iterator[Target]:

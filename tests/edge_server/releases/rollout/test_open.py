@@ -190,6 +190,20 @@ def test_progress_reports_each_event_once(capsys) -> None:
     assert "has switched: 90.00% -> 90.00% of 100 examples, 1 ms, before 1 ms" in lines[-3]
 
 
+def test_a_device_that_was_waited_for_is_said_to_be_back(capsys) -> None:
+    import sys
+
+    world = World(now=0.0).begin("a")
+    progress, there = Progress(sys.stdout), world.rollout
+    world.lost("a")
+    for rollout in (there, world.rollout, there):
+        progress.show(rollout, "")
+    assert [line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines()[-2:]] == [
+        "waiting for a: offline",
+        "a: online again",
+    ]
+
+
 def test_json_progress_is_one_document_per_line(capsys) -> None:
     world = World().begin("a", "b")
     values = [json.loads(line) for line in lines_of(world, capsys, as_json=True)]
