@@ -240,7 +240,7 @@ def _own_layers(
     if own is None:
         return ()
     if own.needs_header:
-        build.header_name(module, spec.input_shape)
+        _check_header(module, spec)
     layers = own.layers(channel_map)
     tensors = fixed_state.sent_tensors(module)
     if tied := _find_divided(tensors, {name for name in tensors if name.rpartition(".")[0] in layers}):
@@ -250,6 +250,17 @@ def _own_layers(
             remedy="name both layers, or neither",
         )
     return layers
+
+
+def _check_header(module: nn.Module, spec: values.ModelSpec) -> None:
+    try:
+        build.header_name(module, spec.input_shape)
+    except ConfigError as error:
+        raise ConfigError(
+            str(error),
+            key="[strategy] own",
+            remedy='or name the layers: { name = "named", names = ["head.*"] }',
+        ) from error
 
 
 def _trained_parts(
