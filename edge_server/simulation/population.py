@@ -1,7 +1,7 @@
 """The virtual devices of a simulation with their tiers, boards and examples."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from edge_client.data.tasks.registry import learning_task
 from edge_client.training.feature_cache import keep_digests
 from edge_server.config.board_profiles import for_tier
 from edge_server.config.config import Config
+from edge_server.coordinator.round_rules import make_membership
 from schemas.errors import ConfigError
 from schemas.messages import Update
 from schemas.values import DataCard, Preprocessing, TrainerName
@@ -206,6 +207,16 @@ def _arrives_s(config: Config, labels: dataset.Labels) -> Mapping[int, float]:
     if odd := sorted(arrives_s.keys() - set(np.unique(labels).tolist())):
         raise ConfigError(f"the data has no class {odd[0]}", key="[simulation] arrives-s")
     return arrives_s
+
+
+def check_chosen(config: Config, devices: Iterable[VirtualDevice]) -> None:
+    """Raise `ConfigError` if `[clients] where` chooses none of the devices."""
+    membership = make_membership(config)
+    if not any(membership.admits(device.name, device.labels) for device in devices):
+        raise ConfigError(
+            f"[clients] {membership} chooses none of the virtual devices",
+            remedy="give them labels with [simulation] labels",
+        )
 
 
 def device_name(index: int, count: int) -> str:

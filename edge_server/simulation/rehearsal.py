@@ -88,7 +88,9 @@ def check_run(
 def _check_partition(config: Config) -> None:
     data = test_data.read_source(config, sources.part_of(str(config.data.source), "train"))
     try:
-        population.make_population(config, data.strata, data.origins)
+        devices = population.make_population(config, data.strata, data.origins)
+        if config.simulation.labels:  # without them `where` is about real devices
+            population.check_chosen(config, devices)
     except ConfigError as error:
         if str(error).startswith("["):
             raise

@@ -35,10 +35,10 @@ from edge_server.simulation.events import (
     Uploaded,
     WorkEnded,
 )
+from edge_server.simulation.population import check_chosen
 from edge_server.simulation.resume import Boundary, ResumedRun, write_boundary
 from edge_server.storage.records import Summary
 from schemas import capabilities, messages
-from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -390,13 +390,9 @@ class Simulation:
 
 def _rules(config: Config, devices: Mapping[str, DeviceEdge]) -> machine.RoundRules:
     """The configured rules without strikes; devices that are offline at the start are not waited for."""
+    check_chosen(config, [edge.device for edge in devices.values()])
     rules, membership = make_rules(config), make_membership(config)
     meant = [edge for name, edge in devices.items() if membership.admits(name, edge.device.labels)]
-    if not meant:
-        raise ConfigError(
-            f"[clients] {membership} chooses none of the virtual devices",
-            remedy="give them labels with [simulation] labels",
-        )
     there = sum(device.is_there() for device in meant)
     start = max(1, min(rules.start_clients, there))
     return replace(rules, start_clients=start, reputation=reputation.ReputationRules(after=0))

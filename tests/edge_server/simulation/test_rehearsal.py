@@ -62,6 +62,10 @@ def tried(recipe: str, network: str, *words: str) -> Rehearsed:
 
 
 WRONG = {
+    "nobody chosen": (
+        ('simulation.labels=["site=barn"]', "clients.where=site=barm"),
+        "[clients] where = 'site=barm' chooses none of the virtual devices",
+    ),
     "no module": (("model.name=no_such_module:net",), "model 'no_such_module:net': there is no module 'no_"),
     "no factory": ((f"model.name={NAME}:lineer",), "has no function 'lineer' (did you mean 'linear'?)"),
     "one output": ((f"model.name={NAME}:one_output",), "returns (2, 1) for 2 examples and 3 classes: return"),
