@@ -412,14 +412,14 @@ MACHINES = {
     "gateway": Machine(
         gateway.step,
         driven("edge_server.rounds.gateway.machine.step", _gateway),
-        gateway_events.Tick(),
+        round_events.Tick(),
         foreign=(
             gateway_events.ChunkFromAbove(STRAY),
-            gateway_events.ChunkFromBelow(sites.A, STRAY),
-            gateway_events.SumChunkFromBelow("b.n", STRAY),
+            round_events.ChunkReceived(sites.A, STRAY),
+            round_events.SiteChunkReceived("b.n", STRAY),
             gateway_events.BlobVerified(NOBODY, True),
             gateway_events.BlobVerified(NOBODY, False),
-            gateway_events.PartVerified("b.n", NOBODY, True),
+            round_events.SumChecked("b.n", NOBODY),
             gateway_events.UpdateExamined(runs.update("nobody")),
             gateway_events.SumMade(sites.sum_request(runs.update("nobody"))),
         ),

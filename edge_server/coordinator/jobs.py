@@ -151,8 +151,8 @@ class Jobs:
 
     def check_sum(self, command: events.CheckSum, summing: Summing | None) -> None:
         """Check a site's sum, if the round still waits for it."""
-        if summing is not None and command.site in summing.requests:
-            weights = summing.requests[command.site].weights
+        if summing is not None and command.site in summing.asked.requests:
+            weights = summing.asked.requests[command.site].weights
             updates = [summing.close.updates[device] for device in weights]
             self._begin(lambda: JobDone(self._coordinator.sums.check(command, weights, updates)))
 

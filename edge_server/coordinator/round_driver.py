@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from edge_client.system.logging.formatters import about
+from edge_client.transport.chunk_transfer import WriteChunk
 from edge_server.coordinator import round_record, round_rules, run_storage
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.jobs import (
@@ -39,7 +40,7 @@ Outgoing = (
     events.Announce | events.Send | events.SendChunks | events.SendToSite | events.SendTerms | events.Publish
 )
 """Commands that send something to devices or sites."""
-Arriving = events.WriteUpdateChunk | events.WriteSumChunk  # Commands that store what has arrived
+Arriving = events.WriteUpdateChunk | WriteChunk  # Commands that store what has arrived
 Work = (
     events.PlanRound
     | events.CheckUpdate
@@ -142,9 +143,9 @@ class RoundDriver:
 
     def _write(self, command: Arriving) -> None:
         """Write a chunk, unless a receiver has written it."""
-        device = command.device if isinstance(command, events.WriteUpdateChunk) else None
+        chunk = command if isinstance(command, WriteChunk) else command.chunk
+        device = None if isinstance(command, WriteChunk) else command.device
         if device is None or self._writes_chunks or self.federation.sites.of(device):
-            chunk = command.chunk
             self._coordinator.storage.store.write_chunk(chunk.ref, chunk.index, chunk.data, chunk.crc)
 
     def _begin(self, command: Work) -> None:

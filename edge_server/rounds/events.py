@@ -306,14 +306,6 @@ class SendTerms:
 
 
 @dataclass(frozen=True)
-class WriteSumChunk:
-    """Command: write a chunk of a site's sum to the store."""
-
-    site: str
-    chunk: WriteChunk
-
-
-@dataclass(frozen=True)
 class CheckSum:
     """Command: all chunks of a site's sum are here; verify and check it, then send `SumChecked`."""
 
@@ -472,7 +464,7 @@ Command = (
     | SendTerms
     | Publish
     | WriteUpdateChunk
-    | WriteSumChunk
+    | WriteChunk
     | CheckUpdate
     | CheckSum
     | PlanRound

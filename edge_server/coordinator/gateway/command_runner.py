@@ -8,7 +8,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.transport import broker_link, chunk_transfer
 from edge_server.coordinator.gateway.links import LinkAbove, LinkBelow
 from edge_server.coordinator.gateway.site_work import SiteWork
-from edge_server.rounds.events import Note
+from edge_server.rounds import events as rounds
 from edge_server.rounds.gateway import events
 from edge_server.rounds.gateway.state import Gateway
 from edge_server.storage.gateway_journal import GatewayJournal
@@ -78,11 +78,11 @@ class CommandRunner:
                 elif isinstance(message, Death):
                     self._journal.write_death(device)
                 self._above.tell(message, device)
-            case events.SendToDevice(device, message):
+            case rounds.Send(device, message):
                 self._below.tell(message, device, self._look().below(device))
-            case events.SendToSite(site, message):
+            case rounds.SendToSite(site, message):
                 self._below.tell(message, "", site)
-            case events.AnnounceBelow(message):
+            case rounds.Announce(message):
                 self._below.announce(message)
             case events.SendChunksAbove(ref, first, count, device):
                 self._above.send_chunks(ref, first, count, device)
@@ -90,14 +90,14 @@ class CommandRunner:
                 self._below.send_chunk(ref, index, device, self._look().below(device))
             case events.PassChunkOn(device, chunk):
                 self._above.pass_on(device, chunk)
-            case events.Write(chunk_transfer.WriteChunk(ref, index, data, crc)):
+            case chunk_transfer.WriteChunk(ref, index, data, crc):
                 self._store.write_chunk(ref, index, data, crc)
-            case Note():
+            case rounds.Note():
                 log.warning("%s", command.words)
-            case events.VerifyBlob(ref):
+            case chunk_transfer.VerifyBlob(ref):
                 self._begin(lambda: events.BlobVerified(ref.digest, self._store.verify(ref)))
-            case events.VerifyPart(site, ref):
-                self._begin(lambda: events.PartVerified(site, ref.digest, self._store.verify(ref)))
+            case rounds.CheckSum(site, ref):
+                self._begin(lambda: rounds.SumChecked(site, ref.digest, damaged=not self._store.verify(ref)))
             case events.RememberTask(device, task):
                 self._journal.write_task(device, task)
             case events.ExamineUpdate():

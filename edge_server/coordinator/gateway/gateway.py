@@ -15,6 +15,7 @@ from edge_client.transport.event_loop import EventLoop, Stop
 from edge_server.coordinator.gateway import intake, links
 from edge_server.coordinator.gateway.command_runner import CommandRunner, Progress
 from edge_server.coordinator.gateway.site_work import SiteWork
+from edge_server.rounds.events import Tick
 from edge_server.rounds.gateway import events, machine
 from edge_server.rounds.gateway.state import Gateway
 from edge_server.storage.gateway_journal import GatewayJournal
@@ -88,7 +89,7 @@ class SiteGateway:
         self._journal.close()
 
     def _tick(self, now: float) -> None:
-        self.step(events.Tick())
+        self.step(Tick())
         self.below.connection.echo.tick(now)
         self._fit()
         self._watchdog.alive(now)

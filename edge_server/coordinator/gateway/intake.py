@@ -1,6 +1,7 @@
 """Decodes what a gateway hears, and refuses what no gateway or device of its site may say."""
 
 from edge_server.coordinator.publisher import RateLimit
+from edge_server.rounds.events import ChunkReceived, SiteChunkReceived, SiteSpoke
 from edge_server.rounds.gateway import events
 from edge_server.rounds.gateway.state import Gateway
 from edge_server.transport.broker_connection import check_sender, read_of_site
@@ -47,7 +48,7 @@ def read_below(topic: DeviceTopic | SiteTopic, payload: bytes, gateway: Gateway)
     if topic.channel is Channel.UP_ROLLOUT:
         return None  # a rollout in the site has its own connection
     if topic.channel is Channel.UP_BLOB:
-        return events.ChunkFromBelow(topic.device, decode_chunk(payload))
+        return ChunkReceived(topic.device, decode_chunk(payload))
     message = messages.decode_message(payload, federation=gateway.federation)
     if topic.channel is Channel.UP_FLEET:
         if not isinstance(message, DiagnosticAnswer):
@@ -85,8 +86,8 @@ def _check_way(topic: DeviceTopic | SiteTopic, gateway: Gateway) -> None:
 
 def _of_site(site: str, channel: Channel, payload: bytes, gateway: Gateway) -> events.Event:
     if channel is Channel.UP_BLOB:
-        return events.SumChunkFromBelow(site, decode_chunk(payload))
-    return events.SiteBelowSpoke(site, read_of_site(site, payload, gateway.federation))
+        return SiteChunkReceived(site, decode_chunk(payload))
+    return SiteSpoke(site, read_of_site(site, payload, gateway.federation))
 
 
 # Births within sites that the gateway's terms do not name yet.

@@ -164,8 +164,6 @@ def _commands(gateway: Gateway, asks: list[chunk_transfer.TransferCommand]) -> l
                 device = _asker(gateway, ref.digest)
                 if gateway.linked and device:
                     made.append(events.SendAbove(ask.request(gateway.federation, device), device))
-            case chunk_transfer.WriteChunk():
-                made.append(events.Write(ask))
-            case chunk_transfer.VerifyBlob(ref):
-                made.append(events.VerifyBlob(ref))
+            case chunk_transfer.WriteChunk() | chunk_transfer.VerifyBlob():
+                made.append(ask)
     return made

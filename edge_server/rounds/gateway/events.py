@@ -1,13 +1,13 @@
 """Events of a gateway's machine, and the commands that it returns.
 
 "Above" is the server, or the gateway of the site around this one; "below" are the site's devices, and the
-gateways of sites within it.
+gateways of sites within it. What the server's machine has, too, is in `edge_server.rounds.events`.
 """
 
 from dataclasses import dataclass
 
-from edge_client.transport.chunk_transfer import WriteChunk
-from edge_server.rounds.events import Note
+from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
+from edge_server.rounds import events
 from schemas import messages
 from schemas.messages.remote import DiagnosticAnswer
 from schemas.tensors.chunks import NO_CHUNKS, BlobRef, Chunk, ChunkSet
@@ -60,14 +60,6 @@ class DeviceSpoke:
 
 
 @dataclass(frozen=True)
-class SiteBelowSpoke:
-    """Event: a message of the gateway of a site within this one."""
-
-    site: str
-    message: messages.FromSite
-
-
-@dataclass(frozen=True)
 class ChunkFromAbove:
     """Event: a chunk of a blob that was requested for a device."""
 
@@ -75,34 +67,9 @@ class ChunkFromAbove:
 
 
 @dataclass(frozen=True)
-class ChunkFromBelow:
-    """Event: a chunk that a device has sent."""
-
-    device: str
-    chunk: Chunk
-
-
-@dataclass(frozen=True)
-class SumChunkFromBelow:
-    """Event: a chunk of the sum of a site within this one."""
-
-    site: str
-    chunk: Chunk
-
-
-@dataclass(frozen=True)
 class BlobVerified:
     """Event: a blob from above is complete; `sound` says whether its bytes are those of its digest."""
 
-    digest: str
-    sound: bool
-
-
-@dataclass(frozen=True)
-class PartVerified:
-    """Event: the sum of a site within this one is complete, and sound or not."""
-
-    site: str
     digest: str
     sound: bool
 
@@ -123,11 +90,6 @@ class SumMade:
     lost: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Tick:
-    """Event: time has passed."""
-
-
 Event = (
     LinkedAbove
     | CutAbove
@@ -135,15 +97,15 @@ Event = (
     | MessageForSite
     | Announced
     | DeviceSpoke
-    | SiteBelowSpoke
+    | events.SiteSpoke
     | ChunkFromAbove
-    | ChunkFromBelow
-    | SumChunkFromBelow
+    | events.ChunkReceived
+    | events.SiteChunkReceived
     | BlobVerified
-    | PartVerified
+    | events.SumChecked
     | UpdateExamined
     | SumMade
-    | Tick
+    | events.Tick
 )
 
 
@@ -153,29 +115,6 @@ class SendAbove:
 
     message: messages.Message
     device: str = ""
-
-
-@dataclass(frozen=True)
-class SendToDevice:
-    """Command: publish to a device."""
-
-    device: str
-    message: messages.Message
-
-
-@dataclass(frozen=True)
-class SendToSite:
-    """Command: publish to the gateway of a site within this one."""
-
-    site: str
-    message: messages.Message
-
-
-@dataclass(frozen=True)
-class AnnounceBelow:
-    """Command: publish to all devices of the site, retained."""
-
-    message: messages.RoundAnnouncement | messages.FederationEnd
 
 
 @dataclass(frozen=True)
@@ -203,28 +142,6 @@ class PassChunkOn:
 
     device: str
     chunk: Chunk
-
-
-@dataclass(frozen=True)
-class Write:
-    """Command: write a chunk to the store."""
-
-    chunk: WriteChunk
-
-
-@dataclass(frozen=True)
-class VerifyBlob:
-    """Command: verify a complete blob from above, then send `BlobVerified`."""
-
-    ref: BlobRef
-
-
-@dataclass(frozen=True)
-class VerifyPart:
-    """Command: verify the complete sum of a site within this one, then send `PartVerified`."""
-
-    site: str
-    ref: BlobRef
 
 
 @dataclass(frozen=True)
@@ -269,19 +186,19 @@ class Forget:
 
 Command = (
     SendAbove
-    | SendToDevice
-    | SendToSite
-    | AnnounceBelow
+    | events.Send
+    | events.SendToSite
+    | events.Announce
     | SendChunksAbove
     | SendChunksBelow
     | PassChunkOn
-    | Write
+    | WriteChunk
     | VerifyBlob
-    | VerifyPart
+    | events.CheckSum
     | RememberTask
     | ExamineUpdate
     | RecordRefused
     | MakeSum
     | Forget
-    | Note
+    | events.Note
 )

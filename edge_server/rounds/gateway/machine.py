@@ -8,6 +8,7 @@ that dies loses nothing but time: devices repeat what was not answered, and so d
 
 from dataclasses import replace
 
+from edge_server.rounds import events as rounds
 from edge_server.rounds.gateway import downloads, events, sums, uploads
 from edge_server.rounds.gateway.state import Gateway, Step, without_upload
 from schemas import errors, messages
@@ -39,23 +40,23 @@ def step(gateway: Gateway, event: events.Event, now: float) -> Step:
             return _on_announced(gateway, event)
         case events.DeviceSpoke():
             return _device_spoke(gateway, event, now)
-        case events.SiteBelowSpoke(site, message):
+        case rounds.SiteSpoke(site, message):
             return _site_below_spoke(gateway, site, message, now)
         case events.ChunkFromAbove(chunk):
             return downloads.take_chunk(gateway, chunk, now)
-        case events.ChunkFromBelow(device, chunk):
+        case rounds.ChunkReceived(device, chunk):
             return uploads.take_chunk(gateway, device, chunk, now)
-        case events.SumChunkFromBelow(site, chunk):
+        case rounds.SiteChunkReceived(site, chunk):
             return sums.take_chunk(gateway, site, chunk, now)
         case events.BlobVerified():
             return downloads.on_verified(gateway, event, now)
-        case events.PartVerified():
-            return sums.part_verified(gateway, event)
+        case rounds.SumChecked():
+            return sums.part_checked(gateway, event)
         case events.UpdateExamined():
             return uploads.on_examined(gateway, event, now)
         case events.SumMade():
             return sums.on_made(gateway, event)
-        case events.Tick():
+        case rounds.Tick():
             return _tick(gateway, now)
 
 
@@ -113,23 +114,23 @@ def _take_for_device(gateway: Gateway, event: events.MessageForDevice, now: floa
         case messages.Refusal() if (left := downloads.on_refusal(gateway, message)) is not None:
             return downloads.resume(left, now)
         case messages.Acknowledgement() | messages.Refusal():
-            return uploads.on_answer(gateway, message), [events.SendToDevice(device, message)]
+            return uploads.on_answer(gateway, message), [rounds.Send(device, message)]
         case _:
-            return gateway, [events.SendToDevice(device, message)]
+            return gateway, [rounds.Send(device, message)]
 
 
 def _task_given(gateway: Gateway, device: str, task: messages.Task, now: float) -> Step:
     last = gateway.tasks.get(device)
     overtaken = last is not None and last.run == task.run and task.attempt < last.attempt
     if overtaken or task.excess():
-        return gateway, [events.SendToDevice(device, task)]  # the device declines one with an excess
+        return gateway, [rounds.Send(device, task)]  # the device declines one with an excess
     new = last is None or (last.run, last.attempt) != (task.run, task.attempt)
     gateway = replace(gateway, tasks={**gateway.tasks, device: task})
     if new:
         gateway = without_upload(gateway, device)
     remember: list[events.Command] = [events.RememberTask(device, task)] if new else []
     fetching, commands = downloads.task_given(gateway, device, task, now, new=new)
-    return fetching, [*remember, events.SendToDevice(device, task), *commands]
+    return fetching, [*remember, rounds.Send(device, task), *commands]
 
 
 def _take_for_site(gateway: Gateway, event: events.MessageForSite, now: float) -> Step:
@@ -147,7 +148,7 @@ def _take_for_site(gateway: Gateway, event: events.MessageForSite, now: float) -
 
 def _terms_for(gateway: Gateway, site: str) -> events.Command:
     assert gateway.terms is not None
-    return events.SendToSite(site, gateway.terms.model_copy(update={"site": site}))
+    return rounds.SendToSite(site, gateway.terms.model_copy(update={"site": site}))
 
 
 def _on_announced(gateway: Gateway, event: events.Announced) -> Step:
@@ -166,7 +167,7 @@ def _on_announced(gateway: Gateway, event: events.Announced) -> Step:
     if len(updates) < len(gateway.updates):
         kept = replace(kept, sums={})
     kept = replace(kept, held=kept.held & kept.in_use())
-    return kept, [events.AnnounceBelow(message), events.Forget(message.run, oldest)]
+    return kept, [rounds.Announce(message), events.Forget(message.run, oldest)]
 
 
 def _open_tasks(gateway: Gateway, message: messages.RoundAnnouncement) -> dict[str, messages.Task]:
@@ -236,7 +237,7 @@ def _on_reply(gateway: Gateway, reply: messages.TaskReply) -> Step:
     about = fields_of(reply, "federation", "device", "run", "attempt")
     end = messages.BroadcastEnd(**about, digests=tuple(dict.fromkeys(shared))[:256])
     passed = reply.model_copy(update={"listens": ()})
-    return gateway, [events.SendAbove(passed, reply.device), events.SendToDevice(reply.device, end)]
+    return gateway, [events.SendAbove(passed, reply.device), rounds.Send(reply.device, end)]
 
 
 def _refused_by_device(gateway: Gateway, refusal: messages.Refusal, now: float) -> Step | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from edge_client.transport.chunk_transfer import Receiving
 from edge_server.rounds.gateway.events import Command
 from edge_server.rounds.participant import Participant
+from edge_server.rounds.sites.asked_sums import AskedSums
 from schemas.base import is_of_site, site_of
 from schemas.messages import Birth, SiteSum, SiteTerms, SumRequest, Task, Update
 
@@ -14,15 +15,11 @@ Chunks = frozenset[int]
 
 @dataclass(frozen=True)
 class SumWork:
-    """A requested sum: `offers` and `receiving` of sites within this one, by site, and the `answer`."""
+    """A requested sum, the parts of it that were `asked` of sites within this one, and the `answer`."""
 
     request: SumRequest
-    asked: Mapping[str, SumRequest] = field(default_factory=dict)
-    offers: Mapping[str, SiteSum] = field(default_factory=dict)
-    receiving: Mapping[str, Receiving] = field(default_factory=dict)
-    parts: Mapping[str, SiteSum] = field(default_factory=dict)
+    asked: AskedSums = field(default_factory=AskedSums)
     answer: SiteSum | None = None
-    ask_at: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,9 @@ class Gateway:
             ref.digest for u in self.updates.values() for ref in (u.blob, u.sent_blob) if ref is not None
         }
         claims = {part.update.blob.digest for part in self.uploads.values() if part.update is not None}
-        offers = [offer for work in self.sums.values() for offer in (work.answer, *work.offers.values())]
+        offers = [
+            offer for work in self.sums.values() for offer in (work.answer, *work.asked.offers.values())
+        ]
         sums = {offer.blob.digest for offer in offers if offer is not None and offer.blob is not None}
         return frozenset(blobs | updates | claims | sums | self.fetches.keys())
 

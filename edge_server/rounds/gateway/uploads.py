@@ -165,14 +165,12 @@ def _commands(upload: Participant, commands: list[RoundCommand]) -> list[events.
     made: list[events.Command] = []
     for command in commands:
         match command:
-            case Send(device, message):
-                made.append(events.SendToDevice(device, message))
             case WriteUpdateChunk(_, chunk):
-                made.append(events.Write(chunk))
+                made.append(chunk)
             case CheckUpdate(_, update):
                 task = upload.assignment.task
                 assert isinstance(task, TrainTask)
                 made.append(events.ExamineUpdate(update, task))
-            case Note():
+            case Send() | Note():
                 made.append(command)
     return made

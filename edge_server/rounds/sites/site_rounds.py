@@ -84,10 +84,8 @@ def _presence(federation: Federation, message: SiteBirth | SiteDeath, now: float
 
 def _sum_lost(summing: Summing, site: str, refusal: Refusal) -> sums.Step:
     """A gateway no longer has the sum that it made: it is asked for it again."""
-    offer = summing.offers.get(site)
-    if offer is None or offer.blob is None or offer.blob.digest != refusal.digest:
-        return summing, []
-    return sums.forget(summing, site), []
+    lost = summing.asked.has_offer(site, refusal.digest)
+    return replace(summing, asked=summing.asked.forget(site)) if lost else summing, []
 
 
 def tick(federation: Federation, now: float) -> Step:
@@ -105,6 +103,6 @@ def _settle(federation: Federation, summing: Summing, commands: list[events.Comm
         abandoned, more = abandon(fresh, why, now)
         return abandoned, commands + more
     if summing.is_done:
-        closing = replace(summing.close, sums=summing.sums)
+        closing = replace(summing.close, sums=summing.asked.here)
         return replace(federation, summing=None), [*commands, closing]
     return replace(federation, summing=summing), commands

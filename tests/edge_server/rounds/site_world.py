@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edge_client.agent.session import events as on_device
-from edge_client.transport.chunk_transfer import WriteChunk
+from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from edge_server.rounds import events as on_server
 from edge_server.rounds.gateway import events as on_site
 from edge_server.rounds.gateway import machine as gateways
@@ -135,8 +135,8 @@ class SiteWorld(World):
             case on_server.SendTerms(site):
                 terms = messages.SiteTerms(federation=FEDERATION, site=site, run=RUN, sites=self.site_names)
                 self.send(site, on_site.MessageForSite(terms))
-            case on_server.WriteSumChunk(_, chunk):
-                self.disk.write(chunk)
+            case WriteChunk():
+                self.disk.write(command)
             case on_server.CloseRound():
                 self.closed.append(command)
                 self.todo.append(command)
@@ -230,11 +230,11 @@ class SiteWorld(World):
         match command:
             case on_site.SendAbove(message, device):
                 self.tell_above(site, node, message, device)
-            case on_site.SendToDevice(device, message):
+            case on_server.Send(device, message):
                 self.send_down(site, device, message)
-            case on_site.SendToSite(below, message):
+            case on_server.SendToSite(below, message):
                 self.send(below, on_site.MessageForSite(message))
-            case on_site.AnnounceBelow(message):
+            case on_server.Announce(message):
                 self.announce(site, message)
             case on_site.SendChunksAbove(ref, first, count, device):
                 for chunk in node.disk.chunks(ref, first, count):
@@ -244,8 +244,8 @@ class SiteWorld(World):
             case on_site.SendChunksBelow(device, ref, index):
                 for chunk in node.disk.chunks(ref, index, 1):
                     self.send_chunk_down(site, device, chunk)
-            case on_site.Write(WriteChunk() as chunk):
-                node.disk.write(chunk)
+            case WriteChunk():
+                node.disk.write(command)
             case on_site.RememberTask(device, task):
                 node.tasks[device] = task
             case on_site.RecordRefused(update):
@@ -259,10 +259,11 @@ class SiteWorld(World):
 
     def _do_slowly(self, site: str, node: SiteNode, command: Any) -> None:
         match command:
-            case on_site.VerifyBlob(ref):
+            case VerifyBlob(ref):
                 self.begin(site, lambda: on_site.BlobVerified(ref.digest, verified(node.disk, ref)))
-            case on_site.VerifyPart(below, ref):
-                self.begin(site, lambda: on_site.PartVerified(below, ref.digest, verified(node.disk, ref)))
+            case on_server.CheckSum(below, ref):
+                damaged = not verified(node.disk, ref)
+                self.begin(site, lambda: on_server.SumChecked(below, ref.digest, damaged=damaged))
             case on_site.ExamineUpdate(update, _):
                 self.begin(site, lambda: self.examined(site, node, update))
             case on_site.MakeSum(request, updates, parts):
@@ -305,7 +306,7 @@ class SiteWorld(World):
             node.devices.pop(device, None)
         if above:
             spoke = on_site.DeviceSpoke(message, most_bytes=10**6) if device else None
-            event: object = spoke or on_site.SiteBelowSpoke(site, message)
+            event: object = spoke or on_server.SiteSpoke(site, message)
         else:
             event = on_server.MessageReceived(message) if device else on_server.SiteSpoke(site, message)
         if isinstance(message, messages.Birth | messages.Death | messages.SiteBirth):
@@ -317,8 +318,8 @@ class SiteWorld(World):
         above = self.parent(site)
         self.far_bytes += 0 if above else len(chunk.data)
         if above:
-            below = on_site.ChunkFromBelow(device, chunk)
-            self.send(above, below if device else on_site.SumChunkFromBelow(site, chunk))
+            below = on_server.ChunkReceived(device, chunk)
+            self.send(above, below if device else on_server.SiteChunkReceived(site, chunk))
         else:
             up = on_server.ChunkReceived(device, chunk)
             self.send(above, up if device else on_server.SiteChunkReceived(site, chunk))
@@ -338,7 +339,7 @@ class SiteWorld(World):
         node.up, node.deaths = False, node.deaths + 1
         death = messages.SiteDeath(federation=FEDERATION, site=site, session=node.session)
         above = self.parent(site)
-        event = on_site.SiteBelowSpoke(site, death) if above else on_server.SiteSpoke(site, death)
+        event = on_server.SiteSpoke(site, death)
         self.retain(above, site, above, event)
 
     def return_gateway(self, site: str) -> None:
@@ -372,8 +373,7 @@ class SiteWorld(World):
     def device_says(self, name: str, content: object) -> None:
         site = self.parent(name)
         if isinstance(content, Chunk):
-            up = on_site.ChunkFromBelow(name, content) if site else on_server.ChunkReceived(name, content)
-            self.send(site, up)
+            self.send(site, on_server.ChunkReceived(name, content))
             return
         said: Any = content
         event = on_site.DeviceSpoke(said, most_bytes=10**6) if site else on_server.MessageReceived(said)
@@ -416,7 +416,7 @@ class SiteWorld(World):
         super().pass_time(seconds)
         for site, node in self.sites.items():
             if node.up:
-                self.on_gateway(site, on_site.Tick())
+                self.on_gateway(site, on_server.Tick())
 
     def one_fair_turn(self) -> None:
         if not self.network and self.jobs:

@@ -72,7 +72,7 @@ def requests(commands: list) -> dict[str, SumRequest]:
 def offer(run: Run, site: str, **more) -> events.SiteSpoke:
     members = {device: weight for device, weight in WEIGHTS.items() if device.startswith(f"{site}.")}
     about = {"federation": NAME, "site": site, "run": RUN, "round": 1}
-    about["request"] = run.federation.summing.requests[site].digest
+    about["request"] = run.federation.summing.asked.requests[site].digest
     return events.SiteSpoke(site, SiteSum(**{**about, "members": members, "blob": ref_of(SUM), **more}))
 
 
@@ -202,7 +202,7 @@ def test_a_sum_of_other_members_or_weights_is_refused_counted_and_named(wrong):
 def test_an_answer_to_an_earlier_request_of_the_round_is_none_to_this_one():
     run, _ = gathered()
     run.tell(events.UpdatesWeighed(1, WEIGHTS, 10**6))
-    earlier = run.federation.summing.requests["b"].model_copy(update={"round": 2}).digest
+    earlier = run.federation.summing.asked.requests["b"].model_copy(update={"round": 2}).digest
     assert run.tell(offer(run, "b", request=earlier)) == []
     assert run.tell(offer(run, "b", request=earlier, members={}, blob=None, lost=("b.1",))) == []
     assert run.tell(offer(run, "b"))

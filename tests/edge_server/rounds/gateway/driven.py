@@ -1,5 +1,7 @@
 """A gateway's machine, driven event by event, and what tests ask of it."""
 
+from edge_client.transport.chunk_transfer import VerifyBlob
+from edge_server.rounds.events import ChunkReceived, Tick
 from edge_server.rounds.gateway import events, machine
 from edge_server.rounds.gateway.state import Gateway
 from schemas.messages import BlobRequest, SiteReceipt, SiteTerms, SumMember, SumRequest, Update
@@ -28,7 +30,7 @@ class Driven:
 
     def wait(self, seconds: float) -> list:
         self.now += seconds
-        return self.tell(events.Tick())
+        return self.tell(Tick())
 
     def give(self, *devices: str, number: int = 1, **more) -> list:
         task = assignment(number, number, **more).task
@@ -39,7 +41,7 @@ class Driven:
         for index, at in enumerate(range(0, len(STATE_BYTES), CHUNK)):
             chunk = Chunk(STATE.digest[:16], index, STATE_BYTES[at : at + CHUNK])
             commands += self.tell(events.ChunkFromAbove(chunk))
-        assert of(events.VerifyBlob, commands) == [events.VerifyBlob(STATE)]
+        assert of(VerifyBlob, commands) == [VerifyBlob(STATE)]
         return self.tell(events.BlobVerified(STATE.digest, True))
 
     def upload(self, device: str, **more) -> Update:
@@ -49,7 +51,7 @@ class Driven:
         commands = []
         for index, at in enumerate(range(0, len(data), CHUNK)):
             commands += self.tell(
-                events.ChunkFromBelow(device, Chunk(claim.blob.digest[:16], index, data[at : at + CHUNK]))
+                ChunkReceived(device, Chunk(claim.blob.digest[:16], index, data[at : at + CHUNK]))
             )
         assert [command.update for command in of(events.ExamineUpdate, commands)] == [claim]
         judged = claim.model_copy(update={"receipt": SiteReceipt(site=SITE, moved=True)})

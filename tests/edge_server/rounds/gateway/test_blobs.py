@@ -1,5 +1,6 @@
 """Blobs on their way down: fetched once, handed to all."""
 
+from edge_server.rounds.events import Send
 from edge_server.rounds.gateway import events
 from schemas.errors import Reason
 from schemas.messages import BlobRequest, BroadcastEnd, Refusal, TaskReply
@@ -48,7 +49,7 @@ def test_a_blob_that_one_device_is_refused_is_requested_for_another():
     unknown = {"federation": NAME, "device": A, "reason": Reason.UNKNOWN_BLOB, "digest": STATE.digest}
     commands = site.tell(events.MessageForDevice(A, Refusal(**unknown)))
     assert (B, STATE.digest) in asked(commands)
-    assert not of(events.SendToDevice, commands)
+    assert not of(Send, commands)
 
 
 def test_nothing_is_requested_without_a_connection_and_all_of_it_on_the_next():
@@ -79,5 +80,5 @@ def test_nothing_of_a_task_beyond_the_bounds_is_fetched_and_its_device_declines_
     site = Driven(A)
     blobs = {str(n): BlobRef(digest=f"{n:064x}", size=MAX_BLOB_BYTES, chunk_bytes=1024) for n in range(1800)}
     task = assignment(1, 1).task.model_copy(update={"blobs": blobs})
-    assert site.tell(events.MessageForDevice(A, task)) == [events.SendToDevice(A, task)]
+    assert site.tell(events.MessageForDevice(A, task)) == [Send(A, task)]
     assert site.gateway.fetches == {}

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from edge_server.rounds.events import Announce, Send, SendToSite, SiteSpoke
 from edge_server.rounds.gateway import events, machine
 from schemas.errors import PeerError
 from schemas.messages import (
@@ -25,7 +26,7 @@ def test_births_replies_and_telemetry_go_up_and_answers_come_down():
     for message in (birth(A), telemetry, reply(A)):
         assert site.tell(events.DeviceSpoke(message)) == [events.SendAbove(message, A)]
     answer = Acknowledgement(federation=NAME, device=A, run=RUN, attempt=1)
-    assert site.tell(events.MessageForDevice(A, answer)) == [events.SendToDevice(A, answer)]
+    assert site.tell(events.MessageForDevice(A, answer)) == [Send(A, answer)]
 
 
 def test_a_connection_above_begins_with_who_is_here():
@@ -72,7 +73,7 @@ def test_devices_that_are_not_back_after_a_restart_are_reported_as_lost():
 def test_announcements_are_handed_on():
     site = Driven(A)
     message = RoundAnnouncement(federation=NAME, run=RUN, round=1, rounds=2, phase="training", selected=1)
-    assert site.tell(events.Announced(message)) == [events.AnnounceBelow(message), events.Forget(RUN, 1)]
+    assert site.tell(events.Announced(message)) == [Announce(message), events.Forget(RUN, 1)]
 
 
 def test_what_a_replaced_server_says_is_refused():
@@ -97,18 +98,18 @@ def test_a_server_that_has_taken_over_is_asked_for_its_terms():
     assert born not in site.wait(machine.BORN_AGAIN_S - 1)
     assert born in site.wait(1)
     terms = SiteTerms(federation=NAME, site=SITE, run=RUN, sites=(SITE, "b.n"), epoch=2)
-    assert [
-        command.message.epoch for command in of(events.SendToSite, site.tell(events.MessageForSite(terms)))
-    ] == [2]
+    assert [command.message.epoch for command in of(SendToSite, site.tell(events.MessageForSite(terms)))] == [
+        2
+    ]
     site.tell(events.Announced(RoundAnnouncement(**about, round=2, epoch=2)))
     assert born not in site.wait(100)
 
 
 def test_a_late_death_of_a_site_within_takes_nobody_away():
     site = Driven(DEEP)
-    site.tell(events.SiteBelowSpoke("b.n", SiteBirth(federation=NAME, site="b.n", session=3)))
-    assert site.tell(events.SiteBelowSpoke("b.n", SiteDeath(federation=NAME, site="b.n", session=2))) == []
-    (told,) = site.tell(events.SiteBelowSpoke("b.n", SiteDeath(federation=NAME, site="b.n", session=3)))
+    site.tell(SiteSpoke("b.n", SiteBirth(federation=NAME, site="b.n", session=3)))
+    assert site.tell(SiteSpoke("b.n", SiteDeath(federation=NAME, site="b.n", session=2))) == []
+    (told,) = site.tell(SiteSpoke("b.n", SiteDeath(federation=NAME, site="b.n", session=3)))
     assert told == events.SendAbove(Death(federation=NAME, device=DEEP, session=birth(DEEP).session), DEEP)
 
 
@@ -116,5 +117,5 @@ def test_a_task_that_was_overtaken_is_passed_on_and_not_remembered():
     site = Driven(A)
     site.give(A, number=2)
     late = assignment(1, 1).task
-    assert site.give(A, number=1) == [events.SendToDevice(A, late)]
+    assert site.give(A, number=1) == [Send(A, late)]
     assert site.gateway.tasks[A].attempt == 2

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from edge_server.rounds.events import ChunkReceived, Send
 from edge_server.rounds.gateway import events
 from schemas.errors import Reason
 from schemas.messages import Acknowledgement, BlobRequest, Refusal, RoundAnnouncement
@@ -58,7 +59,7 @@ def test_another_update_of_the_same_task_takes_the_place_of_a_refused_one():
     other = update(A, 1)
     commands = site.tell(events.DeviceSpoke(other, most_bytes=10**6))
     assert of(events.SendAbove, commands) == []
-    assert [told.message.digest for told in of(events.SendToDevice, commands)] == [other.blob.digest]
+    assert [told.message.digest for told in of(Send, commands)] == [other.blob.digest]
 
 
 def test_small_groups_are_given_from_here():
@@ -88,7 +89,7 @@ def test_what_cannot_be_summed_passes_whole(task):
     assert site.tell(events.DeviceSpoke(claim, most_bytes=10**6)) == [events.SendAbove(claim, A)]
     if "statistics" in task:
         chunk = Chunk(claim.blob.digest[:16], 0, b"x")
-        assert site.tell(events.ChunkFromBelow(A, chunk)) == [events.PassChunkOn(A, chunk)]
+        assert site.tell(ChunkReceived(A, chunk)) == [events.PassChunkOn(A, chunk)]
 
 
 def test_only_so_many_devices_upload_at_once():
@@ -96,7 +97,7 @@ def test_only_so_many_devices_upload_at_once():
     site.gateway = replace(site.gateway, terms=site.gateway.terms.model_copy(update={"uploads_at_once": 1}))
     site.give(A, B)
     commands = [c for d in (A, B) for c in site.tell(events.DeviceSpoke(update(d), most_bytes=10**6))]
-    assert [c.device for c in of(events.SendToDevice, commands) if isinstance(c.message, BlobRequest)] == [A]
+    assert [c.device for c in of(Send, commands) if isinstance(c.message, BlobRequest)] == [A]
 
 
 def test_updates_of_rounds_that_are_over_are_forgotten():
