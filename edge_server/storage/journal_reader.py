@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from edge_server.rounds import events, reputation
 from edge_server.storage.journal import FORMAT, AggregatedUpdate, UndoneRound, unknown_format
 from edge_server.strategy.explanations import DeviceChoice, Observation, RoundChoices
+from schemas.base import Frozen
 from schemas.errors import ConfigError, Reason
 from schemas.messages import Delivery, Update, decode_task
 from schemas.values import CapabilityProfile, DataCard, Feature
@@ -77,6 +78,7 @@ class Strike:
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+M = TypeVar("M", bound=Frozen)
 REMEDY = "put the file back from a copy, or begin a new run in another folder"
 SPARED = {
     *("run", "tasks", "devices", "updates", "strikes", "deliveries", "choices", "observations"),
@@ -121,10 +123,18 @@ class JournalReader:
             log.warning("%s: table '%s' is gone: the run continues without what it held", self._path, gone)
             return []
 
+    def _read(
+        self, table: str, asked: str, make: Callable[..., T], values: tuple[Any, ...] = (), *, keys: int = 1
+    ) -> list[T]:
+        """An object per row of a query; a row that cannot be read is skipped.
+
+        It is logged by its first `keys` columns.
+        """
+        return self._make_objects(table, self._query_rows(asked, values), make, keys=keys)
+
     def _make_objects(
         self, table: str, rows: Iterable[Any], make: Callable[..., T], *, keys: int = 1
     ) -> list[T]:
-        """An object per row; a row that cannot be read is skipped and logged by its first `keys` columns."""
         made = []
         for row in rows:
             try:
@@ -145,27 +155,21 @@ class JournalReader:
 
     def epochs(self) -> tuple[int, ...]:
         """The epochs of the lease in which the run was served, in order."""
-        rows = self._query_rows("SELECT epoch FROM epochs ORDER BY epoch")
-        return tuple(self._make_objects("epochs", rows, int))
+        return tuple(self._read("epochs", "SELECT epoch FROM epochs ORDER BY epoch", int))
 
     def restored_attempt(self) -> int:
         """The number that plannings exceed since the run was restored from a backup; 0 if it never was."""
-        return max(
-            self._make_objects("restored", self._query_rows("SELECT attempt FROM restored"), int), default=0
-        )
+        return max(self._read("restored", "SELECT attempt FROM restored", int), default=0)
 
     def began_at(self) -> float | None:
         """When the run began, or was first planned, in seconds since 1970; None if neither has happened."""
-        asked = "SELECT coalesce((SELECT began_at FROM run), (SELECT min(planned_at) FROM plannings))"
-        times = self._make_objects(
-            "run", [row for row in self._query_rows(asked) if row[0] is not None], float
-        )
-        return times[0] if times else None
+        asked = "SELECT coalesce((SELECT began_at FROM run), (SELECT min(planned_at) FROM plannings)) AS at"
+        return next(iter(self._read("run", f"SELECT at FROM ({asked}) WHERE at IS NOT NULL", float)), None)
 
     def classes(self) -> tuple[str, ...]:
         """The federation's list of classes; empty before it is known."""
-        rows = self._query_rows("SELECT 'names', names FROM classes")
-        return next(iter(self._make_objects("classes", rows, lambda _, names: tuple(json.loads(names)))), ())
+        asked = "SELECT 'names', names FROM classes"
+        return next(iter(self._read("classes", asked, lambda _, names: tuple(json.loads(names)))), ())
 
     def columns(self) -> tuple[Feature, ...]:
         """The federation's list of columns; empty before it is known, and without names."""
@@ -173,8 +177,7 @@ class JournalReader:
         def parse_columns(_: str, said: str) -> tuple[Feature, ...]:
             return tuple(map(Feature.model_validate, json.loads(said)))
 
-        rows = self._query_rows("SELECT 'said', said FROM columns")
-        return next(iter(self._make_objects("columns", rows, parse_columns)), ())
+        return next(iter(self._read("columns", "SELECT 'said', said FROM columns", parse_columns)), ())
 
     def last_planning(self) -> RecordedPlanning | None:
         return next(iter(self._plannings("ORDER BY attempt DESC LIMIT 1")), None)
@@ -183,31 +186,28 @@ class JournalReader:
         return self._plannings("ORDER BY attempt")
 
     def _plannings(self, which: str) -> list[RecordedPlanning]:
-        rows = self._query_rows(
-            "SELECT attempt, round, deliver, needed, selected, clients, rng, planned_at"
-            f" FROM plannings {which}"
-        )
-        return self._make_objects("plannings", rows, _parse_planning)
+        columns = "attempt, round, deliver, needed, selected, clients, rng, planned_at"
+        return self._read("plannings", f"SELECT {columns} FROM plannings {which}", _parse_planning)
 
     def tiers(self) -> dict[str, int]:
         """The tier of each device at the last planning that it was present for."""
-        rows = self._query_rows("SELECT attempt, clients FROM plannings ORDER BY attempt")
-        known = self._make_objects("plannings", rows, lambda _, clients: json.loads(clients).items())
+        asked = "SELECT attempt, clients FROM plannings ORDER BY attempt"
+        known = self._read("plannings", asked, lambda _, clients: json.loads(clients).items())
         return {name: tier for clients in known for name, (tier, _) in clients}
 
     def tasks(self) -> list[OpenTask]:
-        rows = self._query_rows("SELECT device, attempt, task, max_bytes FROM tasks ORDER BY attempt, device")
-        return self._make_objects("tasks", rows, _open_task, keys=2)
+        asked = "SELECT device, attempt, task, max_bytes FROM tasks ORDER BY attempt, device"
+        return self._read("tasks", asked, _open_task, keys=2)
 
     def devices(self) -> list[tuple[str, int, str, str]]:
         """Every device that was present at a planning, as (name, session, profile, data)."""
-        rows = self._query_rows("SELECT device, session, profile, data FROM devices ORDER BY device")
-        return self._make_objects("devices", rows, _device)
+        asked = "SELECT device, session, profile, data FROM devices ORDER BY device"
+        return self._read("devices", asked, _device)
 
     def seen_devices(self) -> list[tuple[str, str, str, float]]:
         """Every device of a planning as (name, profile, data, last presence in seconds since 1970)."""
-        rows = self._query_rows("SELECT device, profile, data, seen_at FROM devices ORDER BY device")
-        return self._make_objects("devices", rows, _parse_seen)
+        asked = "SELECT device, profile, data, seen_at FROM devices ORDER BY device"
+        return self._read("devices", asked, _parse_seen)
 
     def verdicts(self, attempt: int) -> dict[str, str | None]:
         """The last verdict on each device's updates in an attempt: None for accepted, else why not."""
@@ -224,13 +224,12 @@ class JournalReader:
 
     def choices_of(self, device: str) -> list[tuple[int, DeviceChoice]]:
         """Why each planning chose one device or not, as (round, choice), in order."""
-        rows = self._query_rows(
+        return self._read(
+            "choices",
             "SELECT round, value FROM choices, json_each(said, '$.devices')"
             " WHERE json_extract(value, '$.device') = ? ORDER BY attempt",
+            lambda number, said: (number, DeviceChoice.model_validate_json(said)),
             (device,),
-        )
-        return self._make_objects(
-            "choices", rows, lambda number, said: (number, DeviceChoice.model_validate_json(said))
         )
 
     def updates(self, *, since: int = 0) -> list[tuple[Update, str | None, float | None]]:
@@ -238,11 +237,9 @@ class JournalReader:
 
         `since` leaves out those of earlier attempts.
         """
-        rows = self._query_rows(
-            "SELECT attempt, device, message, reason, ratio FROM updates WHERE attempt >= ? ORDER BY rowid",
-            (since,),
-        )
-        return self._make_objects("updates", rows, _update, keys=2)
+        columns = "attempt, device, message, reason, ratio"
+        asked = f"SELECT {columns} FROM updates WHERE attempt >= ? ORDER BY rowid"
+        return self._read("updates", asked, _update, (since,), keys=2)
 
     def work_by_device(self) -> dict[str, int]:
         """The sum of examples times epochs over each device's examined updates."""
@@ -253,24 +250,21 @@ class JournalReader:
         return {device: int(work or 0) for device, work in rows}
 
     def last_accepted(self) -> dict[str, Update]:
-        rows = self._query_rows(
-            "SELECT device, message, max(attempt) FROM updates WHERE reason IS NULL GROUP BY device"
-        )
-        known = self._make_objects(
-            "updates", rows, lambda device, message, _: (device, Update.model_validate_json(message))
+        known = self._read(
+            "updates",
+            "SELECT device, message, max(attempt) FROM updates WHERE reason IS NULL GROUP BY device",
+            lambda device, message, _: (device, Update.model_validate_json(message)),
         )
         return dict(known)
 
     def examined_updates(self) -> list[ExaminedUpdate]:
         """Every examined update as the firewall remembers it, in order."""
-        rows = self._query_rows("SELECT round, device, digest, reason, norms FROM updates ORDER BY rowid")
-        return self._make_objects("updates", rows, _parse_examined, keys=3)
+        asked = "SELECT round, device, digest, reason, norms FROM updates ORDER BY rowid"
+        return self._read("updates", asked, _parse_examined, keys=3)
 
     def strikes(self) -> list[Strike]:
-        rows = self._query_rows("SELECT device, round, reason FROM strikes ORDER BY rowid")
-        return self._make_objects(
-            "strikes", rows, lambda device, number, why: Strike(device, int(number), why), keys=2
-        )
+        asked = "SELECT device, round, reason FROM strikes ORDER BY rowid"
+        return self._read("strikes", asked, lambda of, number, why: Strike(of, int(number), why), keys=2)
 
     def refusals(self) -> dict[str, dict[str, int]]:
         """In how many rounds each device was refused or struck, by reason."""
@@ -317,17 +311,12 @@ class JournalReader:
 
     def undone(self) -> list[UndoneRound]:
         """Every closed round that was given up, in order."""
-        rows = self._query_rows(
-            "SELECT round, attempt, state_sha256, left_out, why FROM undone ORDER BY round"
-        )
-        return self._make_objects("undone", rows, _given_up)
+        asked = "SELECT round, attempt, state_sha256, left_out, why FROM undone ORDER BY round"
+        return self._read("undone", asked, _given_up)
 
     def end_of_run(self) -> events.EndRun | None:
         """The end of a run that is over; None for any other."""
-        ends = self._make_objects(
-            "ends", self._query_rows("SELECT outcome, detail FROM ends LIMIT 1"), events.EndRun
-        )
-        return ends[0] if ends else None
+        return next(iter(self._read("ends", "SELECT outcome, detail FROM ends LIMIT 1", events.EndRun)), None)
 
     def begun_with(self) -> dict[int, str]:
         """The digest of the model that each round after a closed one begins with, by the closed one."""
@@ -340,23 +329,20 @@ class JournalReader:
         return self._traffic(*rows[0]) if rows else {}
 
     def deliveries(self) -> list[Delivery]:
-        rows = self._query_rows("SELECT attempt, device, message FROM deliveries ORDER BY rowid")
-        return self._make_objects(
-            "deliveries", rows, lambda *row: Delivery.model_validate_json(row[2]), keys=2
-        )
+        asked = "SELECT attempt, device, message FROM deliveries ORDER BY rowid"
+        return self._read("deliveries", asked, lambda *row: Delivery.model_validate_json(row[2]), keys=2)
 
     def choices(self, *, since: int = 0) -> list[RoundChoices]:
         """The reasons of each planning's choice, in order; `since` leaves out earlier attempts."""
-        rows = self._said_rows("choices", "attempt", since)
-        return self._make_objects("choices", rows, lambda _, said: RoundChoices.model_validate_json(said))
+        return self._said("choices", "attempt", since, RoundChoices)
 
     def observations(self, *, since: int = 0) -> list[Observation]:
         """The observations of closed rounds, in order; `since` leaves out earlier rounds."""
-        rows = self._said_rows("observations", "round", since)
-        return self._make_objects("observations", rows, lambda _, said: Observation.model_validate_json(said))
+        return self._said("observations", "round", since, Observation)
 
-    def _said_rows(self, table: str, key: str, since: int) -> list[tuple[int, str]]:
-        return self._query_rows(f"SELECT {key}, said FROM {table} WHERE {key} >= ? ORDER BY {key}", (since,))
+    def _said(self, table: str, key: str, since: int, kind: type[M]) -> list[M]:
+        asked = f"SELECT {key}, said FROM {table} WHERE {key} >= ? ORDER BY {key}"
+        return self._read(table, asked, lambda _, said: kind.model_validate_json(said), (since,))
 
 
 def read_examined(path: Path) -> list[ExaminedUpdate]:
