@@ -10,7 +10,7 @@ import pytest
 from edge_server.releases.registry.register import enter_run
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.journal import RolloutJournal
-from edge_server.releases.rollout.open import begin_or_resume, offered_files
+from edge_server.releases.rollout.open import begin_or_continue, model_rollout, offered_files
 from edge_server.releases.rollout.state import RolloutRules
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import Note
@@ -217,7 +217,8 @@ def test_rollouts_of_the_runs_models_are_on_its_page(tmp_path: Path, screen: Cal
     run_folder(tmp_path / "kitchen", run="run-1")
     registry = Registry(tmp_path / "registry")
     version = enter_run(registry, tmp_path / "kitchen")
-    begin_or_resume(RolloutJournal(registry), version, RolloutRules(), offered_files(registry, version))
+    rollout = model_rollout(version, RolloutRules(), offered_files(registry, version))
+    begin_or_continue(RolloutJournal(registry), rollout)
     shown = replace(snapshot(3), phase="ended", summary=SUMMARY)
     (tmp_path / "kitchen" / "federation.toml").write_text('[model]\nname = "mlp"\n')
     with staged(tmp_path / "kitchen", shown) as stage:

@@ -224,15 +224,16 @@ def _open_rollout(
 ) -> "Rollout":
     """A new rollout, an unfinished one, or one to withdraw."""
     from edge_server.releases.rollout.journal import RolloutJournal
-    from edge_server.releases.rollout.open import begin_or_resume, reopen_for_withdrawal, with_labels
+    from edge_server.releases.rollout.open import begin_or_continue, model_rollout, reopen, with_labels
+    from edge_server.releases.rollout.state import RolloutRules
     from edge_server.storage.service_folder import ServiceFolder, default_service_folder
     from schemas.messages.rollout import TrialTerms
 
     journal = RolloutJournal(registry)
     if args.withdraw:
-        return withdraw(journal, reopen_for_withdrawal(journal, version, files))
+        return withdraw(journal, reopen(journal, model_rollout(version, RolloutRules(), files)))
     rules = rules_of(args, TrialTerms)
-    rollout, left = begin_or_resume(journal, version, rules, files)
+    rollout, left = begin_or_continue(journal, model_rollout(version, rules, files))
     if left and rollout.rules != rules:
         say("edge-server: the rollout continues by the rules that it was begun with", file=sys.stderr)
     return with_labels(rollout, ServiceFolder(args.service or default_service_folder()))

@@ -88,16 +88,10 @@ def _read(path: Path, tier: TierModel) -> bytes:
     return data
 
 
-def begin_or_resume(
-    journal: RolloutJournal, version: Version, rules: RolloutRules, files: dict[int, TierFile]
-) -> tuple[Rollout, bool]:
-    """Resume the unfinished rollout of this version by its own rules, or begin a new one.
-
-    Returns the rollout, and whether it was resumed. Raises `ConfigError` if another version's is open.
-    """
+def model_rollout(version: Version, rules: RolloutRules, files: dict[int, TierFile]) -> Rollout:
+    """A new rollout of a version of the models."""
     named = (new_id(version.version), version.version, version.federation)
-    fresh = Rollout(*named, rules, files, MODELS, device_tiers=version.device_tiers)
-    return begin_or_continue(journal, fresh)
+    return Rollout(*named, rules, files, MODELS, device_tiers=version.device_tiers)
 
 
 def begin_or_continue(journal: RolloutJournal, fresh: Rollout) -> tuple[Rollout, bool]:
@@ -119,23 +113,18 @@ def begin_or_continue(journal: RolloutJournal, fresh: Rollout) -> tuple[Rollout,
     return replace(loaded, device_tiers=fresh.device_tiers), True
 
 
-def begin_for_devices(
-    journal: RolloutJournal, version: Version, rules: RolloutRules, files: dict[int, TierFile]
-) -> Rollout:
-    """Begin or resume a rollout to the devices that the rules name.
+def begin_for_devices(journal: RolloutJournal, fresh: Rollout) -> Rollout:
+    """Begin this rollout to the devices that its rules name, or resume it.
 
     Raises `ConfigError` while any other rollout of the federation is unfinished.
     """
-    left = next((entry for entry in journal.newest(version.federation) if not entry.over), None)
-    if left is None:
-        return begin_or_resume(journal, version, rules, files)[0]
-    if left.version == version.version:
-        loaded = journal.load_rollout(left.id, files, now=time.monotonic(), offering=MODELS)
-        if loaded.rules.only == rules.only:
-            return loaded
-    raise ConfigError(
-        f"a rollout of {left.version} is not finished", remedy=f"`edge-server rollout {left.version}`"
-    )
+    entries = journal.newest(fresh.federation)
+    version = next((entry.version for entry in entries if not entry.over), fresh.version)
+    if version == fresh.version:
+        begun, _ = begin_or_continue(journal, fresh)
+        if begun.rules.only == fresh.rules.only:
+            return begun
+    raise ConfigError(f"a rollout of {version} is not finished", remedy=f"`edge-server rollout {version}`")
 
 
 def with_labels(rollout: Rollout, folder: ServiceFolder) -> Rollout:
@@ -149,11 +138,6 @@ def with_labels(rollout: Rollout, folder: ServiceFolder) -> Rollout:
     where = parse_where(rollout.rules.where)
     membership = Membership(where, rollout.federation, tuple(sorted(sites)), own_labels)
     return replace(rollout, fleet=rollout.fleet.with_membership(membership))
-
-
-def reopen_for_withdrawal(journal: RolloutJournal, version: Version, files: dict[int, TierFile]) -> Rollout:
-    """The newest rollout of a version, reopened so that it can be stopped; raises `ConfigError`."""
-    return reopen(journal, Rollout("", version.version, version.federation, RolloutRules(), files, MODELS))
 
 
 def reopen(journal: RolloutJournal, wanted: Rollout) -> Rollout:

@@ -16,8 +16,8 @@ from edge_server.observability.integrations.home_assistant import states, topics
 from edge_server.observability.integrations.home_assistant.model_versions import ModelVersionReader
 from edge_server.observability.integrations.home_assistant.states import Installation
 from edge_server.releases.registry.registry import Registry
+from edge_server.releases.rollout import open as opening
 from edge_server.releases.rollout.journal import RolloutJournal
-from edge_server.releases.rollout.open import begin_for_devices, offered_files, rollout_lock, wanted_version
 from edge_server.releases.rollout.progress import target_line
 from edge_server.releases.rollout.service import Interrupted, RolloutService
 from edge_server.releases.rollout.state import Rollout, RolloutPhase, RolloutRules
@@ -119,12 +119,13 @@ class Installer:
 
     def roll_out(self, device: str) -> Rollout:
         registry = Registry.existing(self._registry.folder)
-        version = wanted_version(registry, None, self._federation)
-        files = offered_files(registry, version)
+        version = opening.wanted_version(registry, None, self._federation)
+        files = opening.offered_files(registry, version)
         paths = {file.ref.digest: registry.onnx(version.version, tier) for tier, file in files.items()}
-        with rollout_lock(registry, self._federation):
+        with opening.rollout_lock(registry, self._federation):
             journal = RolloutJournal(registry)
-            rollout = begin_for_devices(journal, version, rules_for(device, self._watch_s), files)
+            fresh = opening.model_rollout(version, rules_for(device, self._watch_s), files)
+            rollout = opening.begin_for_devices(journal, fresh)
             self.service = RolloutService(rollout, journal, self._address, paths, self.show_progress)
             return self.service.run()
 

@@ -7,8 +7,8 @@ import pytest
 
 from edge_server.cli.main import main
 from edge_server.releases.registry.registry import Registry
+from edge_server.releases.rollout import open as opening
 from edge_server.releases.rollout.journal import RolloutJournal
-from edge_server.releases.rollout.open import begin_for_devices, begin_or_resume, offered_files, with_labels
 from edge_server.releases.rollout.service import RolloutService
 from edge_server.releases.rollout.state import MessageReceived, RolloutPhase
 from edge_server.releases.rollout.target import TargetStatus
@@ -54,23 +54,24 @@ def registered(tmp_path: Path):
     """A journal, one signed version and its files."""
     registry = Registry(tmp_path / "registry")
     version = entered(registry, "v1", fitted(), key_in(tmp_path))
-    return RolloutJournal(registry), version, offered_files(registry, version)
+    return RolloutJournal(registry), version, opening.offered_files(registry, version)
 
 
 def test_an_interrupted_rollout_resumes_only_with_the_same_device(registered) -> None:
     journal, version, files = registered
-    first = begin_for_devices(journal, version, ONLY, files)
-    assert begin_for_devices(journal, version, ONLY, files).id == first.id
-    assert begin_for_devices(journal, version, ONLY, files).rules.only == ("pi-2",)
+    first = opening.begin_for_devices(journal, opening.model_rollout(version, ONLY, files))
+    again = opening.begin_for_devices(journal, opening.model_rollout(version, ONLY, files))
+    assert (again.id, again.rules.only) == (first.id, ("pi-2",))
+    other = opening.model_rollout(version, ONLY.model_copy(update={"only": ("pi-1",)}), files)
     with pytest.raises(ConfigError, match="a rollout of v1 is not finished"):
-        begin_for_devices(journal, version, ONLY.model_copy(update={"only": ("pi-1",)}), files)
+        opening.begin_for_devices(journal, other)
 
 
 def test_a_rollout_to_one_device_does_not_take_over_a_rollout_to_all(registered) -> None:
     journal, version, files = registered
-    begin_or_resume(journal, version, RULES, files)
+    opening.begin_or_continue(journal, opening.model_rollout(version, RULES, files))
     with pytest.raises(ConfigError, match="a rollout of v1 is not finished"):
-        begin_for_devices(journal, version, ONLY, files)
+        opening.begin_for_devices(journal, opening.model_rollout(version, ONLY, files))
 
 
 def test_the_command_accepts_devices_and_does_not_change_the_active_version(
@@ -103,7 +104,7 @@ def test_a_rollout_by_label_is_for_matching_devices_and_the_operators_labels_win
     inventory.add("home", "pi-3", own_labels={"site": "barn"})
     inventory.close()
     world = World(ONLY.model_copy(update={"only": (), "where": "site=barn"}))
-    world.rollout = with_labels(world.rollout, folder)
+    world.rollout = opening.with_labels(world.rollout, folder)
     world.begin()
     for message in (labelled("pi-1", site="field"), labelled("pi-2", site="barn"), labelled("pi-3")):
         world.do(MessageReceived(message))

@@ -12,9 +12,10 @@ from edge_server.releases.rollout.groups import MODELS
 from edge_server.releases.rollout.journal import RolloutJournal, new_id
 from edge_server.releases.rollout.machine import step, stop_rollout
 from edge_server.releases.rollout.open import (
-    begin_or_resume,
+    begin_or_continue,
+    model_rollout,
     offered_files,
-    reopen_for_withdrawal,
+    reopen,
     rollout_lock,
     wanted_version,
 )
@@ -46,8 +47,8 @@ def journal(registry: Registry) -> RolloutJournal:
 def test_an_interrupted_rollout_resumes_with_its_own_rules(registry, journal) -> None:
     version = registry.version("v1")
     files = offered_files(registry, version)
-    first, first_resumed = begin_or_resume(journal, version, RULES, files)
-    again, resumed = begin_or_resume(journal, version, RolloutRules(canary="50%"), files)
+    first, first_resumed = begin_or_continue(journal, model_rollout(version, RULES, files))
+    again, resumed = begin_or_continue(journal, model_rollout(version, RolloutRules(canary="50%"), files))
     assert (first_resumed, resumed) == (False, True)
     assert (again.id, again.rules) == (first.id, RULES)
 
@@ -56,16 +57,17 @@ def test_a_rollout_uses_the_device_tiers_of_the_versions_run(registry, journal) 
     version = registry.version("v1").model_copy(update={"device_tiers": {"pi": 2}})
     files = offered_files(registry, version)
     for _ in ("a new rollout", "the same rollout, resumed"):
-        assert begin_or_resume(journal, version, RULES, files)[0].device_tiers == {"pi": 2}
+        assert begin_or_continue(journal, model_rollout(version, RULES, files))[0].device_tiers == {"pi": 2}
 
 
 def test_a_rollout_of_another_version_requires_the_first_to_be_finished(registry, journal) -> None:
     first, second = registry.version("v1"), registry.version("v2")
-    rollout, _ = begin_or_resume(journal, first, RULES, offered_files(registry, first))
+    rollout, _ = begin_or_continue(journal, model_rollout(first, RULES, offered_files(registry, first)))
     with pytest.raises(ConfigError, match=r"a rollout of v1 is not finished: continue it .* or withdraw it"):
-        begin_or_resume(journal, second, RULES, offered_files(registry, second))
+        begin_or_continue(journal, model_rollout(second, RULES, offered_files(registry, second)))
     journal.save(rollout, replace(rollout, phase=RolloutPhase.STOPPED))
-    assert begin_or_resume(journal, second, RULES, offered_files(registry, second))[1] is False
+    _, resumed = begin_or_continue(journal, model_rollout(second, RULES, offered_files(registry, second)))
+    assert resumed is False
 
 
 def test_the_journal_restores_the_state_of_a_rollout(registry, journal) -> None:
@@ -105,7 +107,7 @@ def test_a_version_is_withdrawn_from_the_devices_that_have_it(registry, journal)
     world.say("a", Stage.KEPT)
     journal.save(before, world.rollout)
     assert world.rollout.phase is RolloutPhase.FINISHED
-    opened = reopen_for_withdrawal(journal, version, FILES)
+    opened = reopen(journal, model_rollout(version, RULES, FILES))
     stopping = stop_rollout(opened, "withdrawn by hand", 0.0)
     assert (stopping.phase, stopping.left_with_it) == (RolloutPhase.STOPPING, ("a",))
 
@@ -113,16 +115,17 @@ def test_a_version_is_withdrawn_from_the_devices_that_have_it(registry, journal)
 def test_only_the_last_rolled_out_version_can_be_withdrawn(registry, journal) -> None:
     first, second = registry.version("v1"), registry.version("v2")
     with pytest.raises(ConfigError, match="v1 was never rolled out"):
-        reopen_for_withdrawal(journal, first, {})
+        reopen(journal, model_rollout(first, RULES, {}))
     for version in (first, second):
-        rollout, _ = begin_or_resume(journal, version, RULES, offered_files(registry, version))
+        fresh = model_rollout(version, RULES, offered_files(registry, version))
+        rollout, _ = begin_or_continue(journal, fresh)
         journal.save(rollout, replace(rollout, phase=RolloutPhase.FINISHED))
     with pytest.raises(ConfigError, match="v2 was rolled out after v1"):
-        reopen_for_withdrawal(journal, first, {})
+        reopen(journal, model_rollout(first, RULES, {}))
     # No device serves the version of a stopped rollout.
     last = journal.load_rollout(journal.newest("home")[0].id, {}, now=0.0, offering=MODELS)
     journal.save(last, replace(last, phase=RolloutPhase.STOPPED))
-    assert reopen_for_withdrawal(journal, first, {}).version == "v1"
+    assert reopen(journal, model_rollout(first, RULES, {})).version == "v1"
 
 
 def test_without_a_version_the_active_one_is_rolled_out(registry) -> None:

@@ -12,7 +12,7 @@ from edge_server.observability.dashboard.feed import Feed
 from edge_server.releases.registry.register import default_registry, enter_run
 from edge_server.releases.registry.registry import Registry, Version
 from edge_server.releases.rollout.journal import RolloutJournal
-from edge_server.releases.rollout.open import begin_or_resume, offered_files
+from edge_server.releases.rollout.open import begin_or_continue, model_rollout, offered_files
 from edge_server.releases.rollout.run_events import RolloutEvents, run_of
 from edge_server.releases.rollout.state import Rollout, RolloutPhase, RolloutRules
 from edge_server.releases.rollout.target import Target, TargetStatus
@@ -33,11 +33,8 @@ def registry(tmp_path: Path) -> Registry:
 
 def begun(registry: Registry) -> tuple[RolloutJournal, Version, Rollout]:
     journal, version = RolloutJournal(registry), registry.version("kitchen")
-    return (
-        journal,
-        version,
-        begin_or_resume(journal, version, RolloutRules(), offered_files(registry, version))[0],
-    )
+    fresh = model_rollout(version, RolloutRules(), offered_files(registry, version))
+    return journal, version, begin_or_continue(journal, fresh)[0]
 
 
 def with_targets(rollout: Rollout, **statuses: TargetStatus) -> Rollout:

@@ -24,7 +24,7 @@ from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.groups import MODELS
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.machine import step
-from edge_server.releases.rollout.open import begin_or_resume, offered_files
+from edge_server.releases.rollout.open import begin_or_continue, model_rollout, offered_files
 from edge_server.releases.rollout.state import Connected, MessageReceived, Rollout, RolloutPhase, RolloutRules
 from edge_server.releases.rollout.target import TargetStatus
 from schemas.messages import ModelReport
@@ -75,9 +75,8 @@ def test_a_missing_approved_version_is_reported(harness, tmp_path) -> None:
 def test_an_unfinished_rollout_to_all_devices_is_reported(harness, tmp_path) -> None:
     version = entered(harness.registry, "v1", fitted(), key_in(tmp_path))
     harness.registry.set_active(version)
-    begin_or_resume(
-        RolloutJournal(harness.registry), version, RolloutRules(), offered_files(harness.registry, version)
-    )
+    begun = model_rollout(version, RolloutRules(), offered_files(harness.registry, version))
+    begin_or_continue(RolloutJournal(harness.registry), begun)
     assert harness.press() == Installation(
         "pi-1", None, "a rollout of v1 is not finished: `edge-server rollout v1`"
     )
