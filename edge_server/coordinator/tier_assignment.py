@@ -12,6 +12,8 @@ from typing import Any
 
 from torch import nn
 
+from edge_client.models.frozen_part import split
+from edge_client.pruning.surgery import count_macs
 from edge_client.training.choice import PROCESS_BYTES
 from edge_client.training.cost_model import NetworkCost, network_cost
 from edge_client.training.step_graphs.drawing.estimate import estimate_step
@@ -30,6 +32,8 @@ from schemas import messages, values
 from schemas.strategy import TrainingSettings
 from schemas.submodel import SubModelSpec
 
+Trained = tuple[str, ...] | None  # the names of the arrays that are trained; None for all
+
 
 class WidthWork:
     """Counts the work of a run's sub-models: each shape once, and each sub-model's share once per round."""
@@ -37,28 +41,44 @@ class WidthWork:
     def __init__(self, model: ModelState) -> None:
         self._model = model
         self._own = own_probability(model.context.strategy.objectives)
-        self._macs: dict[tuple[int, ...], int] = {}
-        self._round, self._shares = 0, dict[str, float]()
+        self._macs: dict[tuple[tuple[int, ...], Trained], int] = {}
+        self._round, self._shares = 0, dict[tuple[str, Trained], float]()
 
-    def macs(self, spec: SubModelSpec) -> int:
+    def macs(self, spec: SubModelSpec, trained: Trained = None) -> int:
+        """Multiply-accumulates of a sub-model for one example, without the frozen layers that come before all
+        of the arrays `trained`.
+        """
         groups = self._model.context.channel_map.groups
         counts = tuple(spec.count(name, group.channels) for name, group in groups.items())
-        if counts not in self._macs:
-            self._macs[counts] = self._model.network.macs(spec)
-        return self._macs[counts]
+        if (counts, trained) not in self._macs:
+            self._macs[counts, trained] = self._count_macs(spec, trained)
+        return self._macs[counts, trained]
 
-    def share(self, spec: SubModelSpec) -> float:
+    def _count_macs(self, spec: SubModelSpec, trained: Trained) -> int:
+        network = self._model.network
+        if trained is None:
+            return network.macs(spec)
+        module = network.sub_model(self._model.params_of(spec), spec)
+        parts = split(module, frozenset(trained), self._model.context.spec.input_shape)
+        return self.macs(spec) if parts is None else count_macs(parts.rest, (parts.width,))
+
+    def stays(self, trained: Trained) -> bool:
+        """Whether what does not change where these arrays are trained is trained by no other tier either."""
+        context = self._model.context
+        return trained is not None and context.channel_map.parameters.keys() - set(trained) == context.still
+
+    def share(self, spec: SubModelSpec, trained: Trained = None) -> float:
         """Multiply-accumulates of a mean step over those of a step that trains all of the sub-model."""
         model = self._model
         if self._own is None or not sends_widths(model.context.strategy, model.state):
             return 1.0
         if self._round != model.state.round:
             self._round, self._shares = model.state.round, {}
-        key = spec.model_dump_json()
+        key = spec.model_dump_json(), trained
         if key not in self._shares:
             smaller = smaller_tiers(spec, model.context.channel_map, model.tier_specs().values())
-            macs = [self.macs(tier) for tier in smaller]
-            self._shares[key] = step_share(self._own, self.macs(spec), macs)
+            macs = [self.macs(tier, trained) for tier in smaller]
+            self._shares[key] = step_share(self._own, self.macs(spec, trained), macs)
         return self._shares[key]
 
     def planned_share(self, spec: SubModelSpec) -> float:

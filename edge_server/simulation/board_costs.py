@@ -3,12 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from edge_client.models.frozen_part import split
-from edge_client.pruning.surgery import count_macs
 from edge_client.training.cost_model import network_cost
 from edge_server.config.board_profiles import PROFILES, BoardProfile
 from edge_server.config.config import Config
 from edge_server.coordinator.coordinator import Coordinator
+from edge_server.coordinator.tier_assignment import WidthWork
 from schemas.values import TRAINING_PASSES
 
 EXAMPLES = 100
@@ -38,18 +37,16 @@ def tier_costs(coordinator: Coordinator, config: Config) -> tuple[TierCost, ...]
     if not context.still:
         return ()
     shape, copies = context.spec.input_shape, config.training.copies
-    costs = dict[tuple[str, tuple[str, ...]], TierCost]()
+    costs, work = dict[tuple[str, tuple[str, ...]], TierCost](), WidthWork(model)
     found = list[TierCost]()
     for tier, spec in model.tier_specs().items():
         trained = tuple(context.network.parts.in_order(tier, context.network.registered_map) or ())
         same = spec.model_dump_json(), trained
         if same not in costs:
-            module = model.network.sub_model(model.params_of(spec), spec)
-            parts = split(module, frozenset(trained), shape)
-            if parts is None:
+            each, whole = work.macs(spec, trained), work.macs(spec)
+            if each == whole:
                 return ()
-            each, whole = count_macs(parts.rest, (parts.width,)), count_macs(module, shape)
-            cost = network_cost(module, shape, trained)
+            cost = network_cost(model.network.sub_model(model.params_of(spec), spec), shape, trained)
             memory = cost.training(config.training, examples=copies * EXAMPLES).total
             passes = copies * (whole - each), copies * TRAINING_PASSES * each
             costs[same] = TierCost(tier, *passes, memory)

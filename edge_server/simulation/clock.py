@@ -26,6 +26,19 @@ The conversion itself and the accuracy on held-out data are not counted.
 
 
 @dataclass(frozen=True)
+class Work:
+    """Multiply-accumulates of a task for one example and forward pass.
+
+    `each` are those of the layers that run in every step, `before` those of what a device scores or computes
+    before its first step, and `once` those of layers that stay the same, whose features it keeps.
+    """
+
+    each: int
+    before: int = 0
+    once: int = 0
+
+
+@dataclass(frozen=True)
 class Pace:
     """The pace of a device with that board and number of training examples; all times in seconds."""
 
@@ -40,19 +53,21 @@ class Pace:
         """Time to send `size` bytes, without latency."""
         return 8 * size / self.board.uplink_bps
 
-    def work_s(self, task: Task, macs: int, *, scored_macs: int = 0) -> float:
-        """Time of the task's work; `macs` per example and forward pass. Without epochs, one scoring pass.
+    def work_s(self, task: Task, work: Work, *, has_features: bool = False) -> float:
+        """Time of the task's work. Without epochs, one scoring pass.
 
-        `scored_macs` are those of a network that the device scores before it trains a part of it.
+        A device that `has_features` of the frozen layers does not run them.
         """
+        each = work.each
         if isinstance(task, DeliverTask):
             plan = task.personalise
             passes = TRAINING_PASSES * plan.local_epochs * plan.copies if plan else 0
-            total = macs * (DELIVERY_PASSES + self.examples * passes)
+            total = each * (DELIVERY_PASSES + self.examples * passes)
         else:
             models = 1 if task.own_model is None else 2
-            passes = models * macs * (TRAINING_PASSES * task.training.local_epochs or 1)
-            total = self.examples * task.training.copies * (passes + scored_macs)
+            passes = models * each * (TRAINING_PASSES * task.training.local_epochs or 1)
+            before = work.before + (0 if has_features else work.once)
+            total = self.examples * task.training.copies * (passes + before)
         return FLOPS_PER_MAC * total / self.board.training_flops
 
 

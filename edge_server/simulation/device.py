@@ -31,8 +31,7 @@ from schemas.tensors.chunks import BlobRef
 class Surroundings:
     """What all virtual devices share.
 
-    `macs` counts a task's multiply-accumulates per example and forward pass: of the network that it trains or
-    exports, and of the one that it scores before.
+    `work` counts a task's multiply-accumulates.
     """
 
     federation: str
@@ -41,7 +40,7 @@ class Surroundings:
     store: BlobStore
     clients: Path
     tally: RunCounters
-    macs: Callable[[messages.Task], tuple[int, int]]
+    work: Callable[[messages.Task], clock.Work]
 
 
 class Presence(Protocol):
@@ -87,7 +86,7 @@ class DeviceEdge:
         self._session = Session(around.federation, device.name)
         self._downloads, self._uploads = clock.Transits(), clock.Transits()
         self._job: Any = None
-        self._attempt = 0
+        self._attempt, self._has_features = 0, False
         self._work_s = 0.0
 
     # --- between rounds ---
@@ -259,8 +258,7 @@ class DeviceEdge:
         pace = self._pace
         if self._growing is not None:
             pace = replace(pace, examples=self._growing.growth.there.train)
-        macs, scored = self._around.macs(task)
-        self._work_s = pace.work_s(task, macs, scored_macs=scored)
+        self._work_s = pace.work_s(task, self._around.work(task), has_features=self._has_features)
         timeline.post(timeline.now + self._work_s, WorkEnded(self.device.name, task.attempt))
 
     def _match_job(self) -> None:
@@ -271,6 +269,9 @@ class DeviceEdge:
             self._drop_job()
         if wanted and task is not None and self._job is None and task.attempt != self._attempt:
             self._attempt = task.attempt
+            # It computes the features of frozen layers when it gets these.
+            frozen = {task.blobs[layer.blob].digest for layer in task.frozen}
+            self._has_features = frozen.isdisjoint(self._session.receiving)
             trainer, memory = self.device.trainer, clock.free_for_training(self.profile)
             grown = () if self._growing is None else self._growing.begin_job()
             job = client_work.ClientJob(self.device.name, task.model_dump_json(), trainer, memory, *grown)

@@ -189,17 +189,24 @@ def make_surroundings(
 ) -> Surroundings:
     store = BlobStore(setup.blobs, durable=False)
     work = WidthWork(coordinator.model)
-    macs = partial(task_macs, work=work, channel_map=coordinator.model.context.channel_map)
-    return Surroundings(config.federation.name, timeline, engine, store, setup.clients, tally, macs)
+    count = partial(task_work, work=work, channel_map=coordinator.model.context.channel_map)
+    return Surroundings(config.federation.name, timeline, engine, store, setup.clients, tally, count)
 
 
-def task_macs(task: messages.Task, *, work: WidthWork, channel_map: ChannelMap) -> tuple[int, int]:
-    """As `Surroundings.macs`."""
+def task_work(task: messages.Task, *, work: WidthWork, channel_map: ChannelMap) -> clock.Work:
+    """As `Surroundings.work`."""
     spec = shape_spec(task.spec, task.personal, channel_map)
-    trains = isinstance(task, messages.TrainTask) and task.training.local_epochs > 0
-    share = work.share(task.spec) if trains else 1.0
     scores = task.personal is not None and task.personal.scored_by is not None
-    return round(share * work.macs(spec)), work.macs(task.spec) if scores else 0
+    before = work.macs(task.spec) if scores else 0
+    if not isinstance(task, messages.TrainTask) or not task.training.local_epochs:
+        return clock.Work(work.macs(spec), before)
+    keeps = task.training.feature_cache_mb > 0 and not task.training.augment
+    trained = task.trained if keeps else None
+    each = work.macs(spec, trained)
+    step, frozen = round(work.share(task.spec, trained) * each), work.macs(spec) - each
+    if frozen and not work.stays(trained):
+        return clock.Work(step, before + frozen)
+    return clock.Work(step, before, frozen)
 
 
 def make_edges(
