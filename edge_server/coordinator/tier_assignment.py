@@ -26,13 +26,13 @@ from edge_server.rounds.fleet import Device, tier_of
 from edge_server.storage.recovery import Resumption
 from edge_server.strategy.groups.widths import own_probability, smaller_tiers, step_share
 from edge_server.strategy.planning import sends_widths
-from edge_server.strategy.pruning.trained_part import ALL_TRAINED, TrainedParts
+from edge_server.strategy.pruning.trained_part import ALL_TRAINED, Names, TrainedParts
 from edge_server.strategy.selection import tier_evidence
 from schemas import messages, values
 from schemas.strategy import TrainingSettings
 from schemas.submodel import SubModelSpec
 
-Trained = tuple[str, ...] | None  # the names of the arrays that are trained; None for all
+Trained = Names | None  # the arrays that are trained; None for all
 
 
 class WidthWork:
@@ -59,13 +59,12 @@ class WidthWork:
         if trained is None:
             return network.macs(spec)
         module = network.sub_model(self._model.params_of(spec), spec)
-        parts = split(module, frozenset(trained), self._model.context.spec.input_shape)
-        return self.macs(spec) if parts is None else count_macs(parts.rest, (parts.width,))
+        return self.macs(spec) - frozen_macs(module, self._model.context.spec.input_shape, trained)
 
     def stays(self, trained: Trained) -> bool:
         """Whether what does not change where these arrays are trained is trained by no other tier either."""
         context = self._model.context
-        return trained is not None and context.channel_map.parameters.keys() - set(trained) == context.still
+        return trained is not None and context.channel_map.parameters.keys() - trained == context.still
 
     def share(self, spec: SubModelSpec, trained: Trained = None) -> float:
         """Multiply-accumulates of a mean step over those of a step that trains all of the sub-model."""
@@ -88,6 +87,12 @@ class WidthWork:
     def planned_share_of_tier(self, tier: int) -> float:
         """As `planned_share`, of a tier's sub-model."""
         return self.planned_share(self._model.tier_spec(self._model.context.config.tiers.ratios[tier - 1]))
+
+
+def frozen_macs(module: nn.Module, input_shape: tuple[int, ...], trained: Trained) -> int:
+    """Multiply-accumulates of the frozen layers that come before all of the arrays `trained`."""
+    parts = None if trained is None else split(module, trained, input_shape)
+    return 0 if parts is None else count_macs(module, input_shape) - count_macs(parts.rest, (parts.width,))
 
 
 log = logging.getLogger(__name__)
@@ -222,13 +227,15 @@ class TierAssigner:
         module = self._build(tier).requires_grad_(True)
         trained, plan = self._parts.of(tier), self._config.training
         cost = network_cost(module, self._input_shape, trained, self._parts.adapters_of(tier))
+        frozen = frozen_macs(module, self._input_shape, trained)
         each = cost.training(plan, examples=1).data
         whole = cost.training(plan, examples=plan.batch_size)
         with_torch = tier_evidence.MemoryNeeds(whole.total - plan.batch_size * each, each)
         with_onnx = tier_evidence.MemoryNeeds(_step_graph_bytes(module, cost, plan, trained), each)
         return tier_evidence.TrainingNeeds(
             {"torch": with_torch, "onnx": with_onnx},
-            macs=cost.training_macs(examples=1, epochs=1),
+            # Frozen layers have no backward pass.
+            macs=cost.training_macs(examples=1, epochs=1) - (values.TRAINING_PASSES - 1) * frozen,
             moved=cost.training_bytes(examples=1, epochs=1),
         )
 

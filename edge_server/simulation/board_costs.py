@@ -8,6 +8,7 @@ from edge_server.config.board_profiles import PROFILES, BoardProfile
 from edge_server.config.config import Config
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.tier_assignment import WidthWork
+from edge_server.strategy.pruning.trained_part import Names
 from schemas.values import TRAINING_PASSES
 
 EXAMPLES = 100
@@ -37,10 +38,10 @@ def tier_costs(coordinator: Coordinator, config: Config) -> tuple[TierCost, ...]
     if not context.still:
         return ()
     shape, copies = context.spec.input_shape, config.training.copies
-    costs, work = dict[tuple[str, tuple[str, ...]], TierCost](), WidthWork(model)
+    costs, work = dict[tuple[str, Names | None], TierCost](), WidthWork(model)
     found = list[TierCost]()
     for tier, spec in model.tier_specs().items():
-        trained = tuple(context.network.parts.in_order(tier, context.network.registered_map) or ())
+        trained = context.network.parts.of(tier)
         same = spec.model_dump_json(), trained
         if same not in costs:
             each, whole = work.macs(spec, trained), work.macs(spec)

@@ -201,7 +201,7 @@ def task_work(task: messages.Task, *, work: WidthWork, channel_map: ChannelMap) 
     if not isinstance(task, messages.TrainTask) or not task.training.local_epochs:
         return clock.Work(work.macs(spec), before)
     keeps = task.training.feature_cache_mb > 0 and not task.training.augment
-    trained = task.trained if keeps else None
+    trained = None if task.trained is None or not keeps else frozenset(task.trained)
     each = work.macs(spec, trained)
     step, frozen = round(work.share(task.spec, trained) * each), work.macs(spec) - each
     if frozen and not work.stays(trained):

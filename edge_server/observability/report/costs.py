@@ -151,7 +151,9 @@ def _total(run: RunContents, name: str) -> str:
 
 
 def training_macs(run: RunContents) -> float | None:
-    """Multiply-accumulates of training on all devices; None where a device's are not known."""
+    """Multiply-accumulates of training on all devices; None where some are not known or layers are frozen."""
+    if run.setting("training", "train", "all") != "all" or run.setting("tiers", "train"):
+        return None
     each = _macs(run)
     worked = {name: work for name, work in run.trained.items() if work}
     if not worked or not all(name in each for name in worked):

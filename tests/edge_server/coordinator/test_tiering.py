@@ -107,6 +107,12 @@ def test_mirror_images_are_examples_in_memory_and_in_the_measured_pace(tmp_path:
     assert pace == pytest.approx(seconds / (macs / REFERENCE.macs + moved / REFERENCE.bytes))
 
 
+def test_frozen_layers_have_no_backward_pass(tmp_path: Path) -> None:
+    """`mlp` on digits: 64 * 200 + 200 * 200 of the head's 200 * 10 with three passes."""
+    bench = Bench(tmp_path, "fedavg", "model.name=mlp", "tiers.ratios=[0.0]", "training.train=head")
+    assert bench.coordinator.tiering.needs_of(1).macs == 52_800 + 3 * 2_000
+
+
 def test_births_and_updates_count_mirror_images_alike(tmp_path: Path) -> None:
     """What a device says that it trained on is bounded by its birth, and masks hide weights up to it."""
     words = ('training.mirror=["left-right"]', "privacy.secure-aggregation=true", "num-clients=3")

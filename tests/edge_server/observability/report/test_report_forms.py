@@ -56,6 +56,8 @@ def test_multiply_accumulates_are_three_passes_over_the_trained_examples() -> No
     assert training_macs(contents(end, trained={"phone": 100, "board": 10})) == 3 * (530_100_000 + 20_000_000)
     assert training_macs(contents(end, trained={"phone": 100, "stranger": 1})) is None
     assert training_macs(contents(end)) is None
+    partly = {"training": {"train": "head"}}
+    assert training_macs(contents(end, trained={"phone": 100}, settings=partly)) is None
 
 
 def test_steps_of_smaller_tiers_count_with_their_own_multiply_accumulates() -> None:
