@@ -1,7 +1,11 @@
-"""Values with units in settings: `2h`, `500 MB`, `80 C`, `5%`."""
+"""Values with units in settings: `2h`, `500 MB`, `80 C`, `5%`; and files that they name."""
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, ValidationInfo
 
 from schemas.errors import MAX_SECONDS, ConfigError
 
@@ -17,6 +21,14 @@ BYTES = {"B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 CELSIUS = {"": 1.0, "C": 1.0, "°C": 1.0, "celsius": 1.0}
 SHARES = {"": 1.0, "%": 0.01}
 COUNTS = {"": 1.0, "times": 1.0}
+
+
+def _from_folder(path: Path, info: ValidationInfo) -> Path:
+    return Path(info.context or "", path.expanduser())
+
+
+NamedPath = Annotated[Path, AfterValidator(_from_folder)]
+"""A path in settings; a relative one counts from the folder that is the validation's context."""
 
 
 def parse_duration(text: str) -> float:

@@ -15,8 +15,8 @@ from schemas.base import kebab
 
 INTRO = (
     "The settings of `edge-server serve DIR`, in `DIR/service.toml`; the service reads the file when it "
-    "starts. Durations are written `90s`, `30min`, `2h` or `14d`. Files of receivers are relative to "
-    "the folder."
+    "starts. Durations are written `90s`, `30min`, `2h` or `14d`. Paths are relative to the "
+    "folder."
 )
 
 

@@ -65,7 +65,7 @@ def revoke(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
         device = _within_scope(inventory, args, actor)
         served = desk.settings.federation(device.federation)
         authority = open_authority(_authority_folder(served))
-        pid = read_pid(served.mosquitto_pid_file.expanduser()) if served.mosquitto_pid_file else None
+        pid = read_pid(served.mosquitto_pid_file) if served.mosquitto_pid_file else None
         check_is_known(authority, device.device)
         count = revoke_certificates(authority, device.device)
         inventory.add(device.federation, device.device, revoked_at=now)
@@ -83,7 +83,7 @@ def _authority_folder(served: ServedFederation) -> Path:
             f"service.toml names no authority of the federation '{served.name}'",
             remedy="revoke the device with `edge-server revoke` where the authority is",
         )
-    return served.authority.expanduser()
+    return served.authority
 
 
 def parse_changes(text: str) -> dict[str, str | None]:

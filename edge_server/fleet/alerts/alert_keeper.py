@@ -3,7 +3,6 @@
 import logging
 import queue
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from edge_server.fleet.alerts import alert, delivery, incidents, machine, store
 from edge_server.fleet.alerts.receivers.home_assistant import Publish, Unresolved, home_assistant
@@ -16,7 +15,6 @@ from edge_server.storage.inventory.inventory import DeviceReader
 
 def build_receivers(
     settings: alerts.AlertSettings,
-    folder: Path,
     publish: Publish,
     *,
     federation: str = "",
@@ -27,32 +25,29 @@ def build_receivers(
     """
     rules = [rule.title for rule in settings.rules]
     return {
-        name: build_receiver(
-            receiver, folder, publish, rules=rules, federation=federation, unresolved=unresolved
-        )
+        name: build_receiver(receiver, publish, rules=rules, federation=federation, unresolved=unresolved)
         for name, receiver in settings.receivers.items()
     }
 
 
 def build_receiver(
     receiver: alerts.Receiver,
-    folder: Path,
     publish: Publish,
     *,
     rules: Sequence[str],
     federation: str = "",
     unresolved: Unresolved = frozenset,
 ) -> delivery.Deliver:
-    """One receiver; files are relative to `folder`, and `publish` is for those on the broker."""
+    """One receiver; `publish` is for those on the broker."""
     match receiver:
         case alerts.WebhookReceiver():
-            return webhook(receiver, folder)
+            return webhook(receiver)
         case alerts.MailReceiver():
-            return mail(receiver, folder)
+            return mail(receiver)
         case alerts.HomeAssistantReceiver():
             return home_assistant(receiver, rules, publish, federation=federation, unresolved=unresolved)
         case alerts.AlertmanagerReceiver():
-            return alertmanager(receiver, folder)
+            return alertmanager(receiver)
 
 
 def resend_seconds(settings: alerts.AlertSettings) -> dict[str, float | None]:
@@ -113,7 +108,6 @@ class AlertKeeper(Part):
         self._messages = RetainedMessages(context)
         receivers = build_receivers(
             settings,
-            context.folder.path,
             self._messages.publish,
             federation=next(iter(names), ""),
             unresolved=self._store.alerts,

@@ -28,7 +28,7 @@ def try_receiver(folder: ServiceFolder, settings: ServiceSettings, name: str, *,
 
     first = settings.federations[0].name if settings.federations else ""
     rules = [rule.title for rule in settings.alerts.rules]
-    deliver = build_receiver(receivers[name], folder.path, publish, rules=rules, federation=first)
+    deliver = build_receiver(receivers[name], publish, rules=rules, federation=first)
     deliver(trial_notification(name, now, settings.page.address))
 
 

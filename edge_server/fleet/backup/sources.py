@@ -1,7 +1,7 @@
 """What a backup saves: where each part lies, and where a restore puts it."""
 
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,16 +105,15 @@ def _files_of_jobs(queue: Path) -> list[Path]:
     return [path for path in dict.fromkeys(files) if path.is_file()]
 
 
-def files_named_in(settings: BaseModel, folder: Path) -> Iterator[Path]:
+def files_named_in(settings: BaseModel) -> Iterator[Path]:
     """The files that settings name: passwords, keys and certificates; those of processes are left out."""
     for name, value in settings:
-        for item in value if isinstance(value, tuple) else (value,):
+        several = tuple(value.values()) if isinstance(value, Mapping) else value
+        for item in several if isinstance(several, tuple) else (several,):
             if isinstance(item, BaseModel):
-                yield from files_named_in(item, folder)
-            elif isinstance(item, Path) and not name.endswith("pid_file"):
-                path = folder / item.expanduser()
-                if path.is_file():
-                    yield path
+                yield from files_named_in(item)
+            elif isinstance(item, Path) and not name.endswith("pid_file") and item.is_file():
+                yield item
 
 
 def _root(kind: str, path: Path, place: str, name: str = "") -> SavedRoot:

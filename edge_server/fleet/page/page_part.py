@@ -150,7 +150,7 @@ def _checked_tls(settings: PageSettings) -> TlsPair | None:
     """The files of the certificate, which are one pair; raises `ConfigError`."""
     if settings.cert is None or settings.key is None:
         return None
-    cert, key = settings.cert.expanduser(), settings.key.expanduser()
+    cert, key = settings.cert, settings.key
     for name, path in {"cert": cert, "key": key}.items():
         if not path.is_file():
             raise ConfigError(f"there is no file {path}", place="service.toml", key=f"[page] {name}")

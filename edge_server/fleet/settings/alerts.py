@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -60,9 +59,9 @@ class WebhookReceiver(Settings):
     kind: Literal["webhook"]
     url: WebAddress
     """Where the notification is posted."""
-    secret: Path | None = None
+    secret: measures.NamedPath | None = None
     """File with the secret of the signature."""
-    ca: Path | None = None
+    ca: measures.NamedPath | None = None
     """PEM file with the authority of the receiver's certificate, if it is not a public one."""
 
 
@@ -76,11 +75,11 @@ class MailReceiver(Settings):
     """Port of the mail server; by default 587 with STARTTLS, 465 with SSL, else 25."""
     tls: Literal["starttls", "ssl", "none"] = "starttls"
     """How the connection is encrypted."""
-    ca: Path | None = None
+    ca: measures.NamedPath | None = None
     """PEM file with the authority of the mail server's certificate, if it is not a public one."""
     user: str | None = None
     """Name for the login; no login without one."""
-    password: Path | None = None
+    password: measures.NamedPath | None = None
     """File with the password."""
     sender: MailAddress
     """Address that the mails are from."""
@@ -106,9 +105,9 @@ class AlertmanagerReceiver(Settings):
     """How often firing alerts are posted again."""
     user: str | None = None
     """Name for basic authentication."""
-    password: Path | None = None
+    password: measures.NamedPath | None = None
     """File with the password."""
-    ca: Path | None = None
+    ca: measures.NamedPath | None = None
     """PEM file with the authority of Alertmanager's certificate, if it is not a public one."""
     labels: Mapping[str, str] = Field(default_factory=dict)
     """Further labels of every alert."""

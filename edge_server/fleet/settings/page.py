@@ -1,13 +1,13 @@
 """The tables `[page]` and `[page.oidc]` of service.toml."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
 from edge_client.transport.broker_link import is_loopback
+from edge_server.config.measures import NamedPath
 from schemas.base import Settings
 
 RoleName = Literal["viewer", "operator", "admin"]
@@ -21,7 +21,7 @@ class OidcSettings(Settings):
     """Address of the provider, as in its `/.well-known/openid-configuration`."""
     client_id: str = Field(min_length=1)
     """Name of this service at the provider."""
-    client_secret_file: Path | None = None
+    client_secret_file: NamedPath | None = None
     """File with the client's secret; unset for a public client, which PKCE alone protects."""
     scopes: tuple[str, ...] = ("openid", "profile", "email")
     """Scopes that are asked for."""
@@ -54,9 +54,9 @@ class PageSettings(Settings):
     """Address to listen at; without any user the page listens at 127.0.0.1 only."""
     port: int | None = Field(default=None, ge=0, le=65_535)
     """Port of page and API; unset is 8270, or a free one if that is in use. 0 takes a free one."""
-    cert: Path | None = None
+    cert: NamedPath | None = None
     """Certificate chain of the page (PEM); with `key`, the page speaks HTTPS."""
-    key: Path | None = None
+    key: NamedPath | None = None
     """Private key of the page (PEM)."""
     url: str | None = None
     """Address in the browser, if a proxy with TLS is before the page: `https://fleet.example`."""

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError
 
 from edge_client.transport.broker_link import SECURE, BrokerAddress, TlsFiles, parse_address
 from edge_server.config.errors import explain
+from edge_server.config.measures import NamedPath
 from edge_server.fleet.settings.alerts import AlertSettings
 from edge_server.fleet.settings.page import PageSettings
 from schemas.base import Name, Settings
@@ -34,15 +35,15 @@ class ServedFederation(Settings):
     """Name of the federation."""
     broker: str = "mqtt://127.0.0.1:1883"
     """The devices' broker, mqtt://HOST:1883 or mqtts://HOST:8883; ws:// and wss:// for WebSockets."""
-    authority: Path | None = None
+    authority: NamedPath | None = None
     """The authority's folder, on this machine."""
-    ca: Path | None = None
+    ca: NamedPath | None = None
     """Certificate of the broker's authority."""
-    cert: Path | None = None
+    cert: NamedPath | None = None
     """The certificate of this service, edge-fleet."""
-    key: Path | None = None
+    key: NamedPath | None = None
     """Its private key."""
-    mosquitto_pid_file: Path | None = None
+    mosquitto_pid_file: NamedPath | None = None
     """Mosquitto's pid file, if it runs on this machine: revoking a device ends its connection."""
 
     def address(self, identity: str = "fleet") -> BrokerAddress:
@@ -53,7 +54,7 @@ class ServedFederation(Settings):
     def tls(self, identity: str) -> TlsFiles:
         if self.authority is None or self.broker.partition("://")[0] not in SECURE:
             return TlsFiles(self.ca, self.cert, self.key)
-        folder = self.authority.expanduser() / identity
+        folder = self.authority / identity
         return TlsFiles(folder / "ca.pem", folder / f"{identity}.pem", folder / f"{identity}.key")
 
 
@@ -114,7 +115,7 @@ def load_service_settings(path: Path) -> ServiceSettings:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not valid TOML: {error}", place=path) from error
     try:
-        settings = ServiceSettings.model_validate(table, by_alias=True, by_name=False)
+        settings = ServiceSettings.model_validate(table, by_alias=True, by_name=False, context=path.parent)
     except ValidationError as error:
         raise explain(error, ServiceSettings, str(path)) from error
     names = [served.name for served in settings.federations]

@@ -177,8 +177,7 @@ def _sources(args: argparse.Namespace) -> "Sources":
     settings = load_service_settings(folder.settings)
     stated = [served.authority for served in settings.federations]
     named = [path.expanduser().resolve() for path in (*args.authority, *stated) if path is not None]
-    files = files_named_in(settings, folder.path)
-    return sources_of(folder.path, tuple(dict.fromkeys(named)), args.run, files)
+    return sources_of(folder.path, tuple(dict.fromkeys(named)), args.run, files_named_in(settings))
 
 
 def report(line: str) -> None:

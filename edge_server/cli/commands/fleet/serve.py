@@ -100,9 +100,9 @@ def with_served(args: argparse.Namespace, name: str) -> argparse.Namespace:
     served = served_federation(args, name)
     if served is None or served.authority is None or args.authority is not None:
         return completed
-    completed.authority = served.authority.expanduser()
+    completed.authority = served.authority
     pid_file = served.mosquitto_pid_file
     stated = getattr(args, "mosquitto_pid", None) or getattr(args, "mosquitto_pid_file", None)
     if pid_file is not None and not stated:
-        completed.mosquitto_pid_file = pid_file.expanduser()
+        completed.mosquitto_pid_file = pid_file
     return completed

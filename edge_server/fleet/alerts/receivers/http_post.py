@@ -93,14 +93,13 @@ def read_secret(file: Path) -> str:
 SIGNATURE, TIMESTAMP = "X-Edge-Signature", "X-Edge-Timestamp"
 
 
-def webhook(settings: WebhookReceiver, folder: Path, *, clock: Callable[[], float] = time.time) -> Deliver:
-    """A receiver that posts; `folder` has its files. Raises `ConfigError` for an unreadable one."""
-    secret = None if settings.secret is None else read_secret(folder / settings.secret)
-    ca = None if settings.ca is None else folder / settings.ca
+def webhook(settings: WebhookReceiver, *, clock: Callable[[], float] = time.time) -> Deliver:
+    """A receiver that posts; raises `ConfigError` for a secret that cannot be read."""
+    secret = None if settings.secret is None else read_secret(settings.secret)
 
     def deliver(notification: Notification) -> None:
         content = json.dumps(document(notification)).encode()
-        post(settings.url, content, _headers(secret, content, clock()), ca=ca)
+        post(settings.url, content, _headers(secret, content, clock()), ca=settings.ca)
 
     return deliver
 
@@ -121,15 +120,14 @@ POSTS_AHEAD = 5
 TEST_S = 60.0  # Seconds for which a test is shown
 
 
-def alertmanager(settings: AlertmanagerReceiver, folder: Path) -> Deliver:
-    """A receiver that posts alerts; `folder` has its files. Raises `ConfigError` for an unreadable one."""
-    password = "" if settings.password is None else read_secret(folder / settings.password)
-    ca = None if settings.ca is None else folder / settings.ca
+def alertmanager(settings: AlertmanagerReceiver) -> Deliver:
+    """A receiver that posts alerts; raises `ConfigError` for a password that cannot be read."""
+    password = "" if settings.password is None else read_secret(settings.password)
     url = f"{settings.url.rstrip('/')}/api/v2/alerts"
     headers = {} if settings.user is None else {"Authorization": _basic(settings.user, password)}
 
     def deliver(notification: Notification) -> None:
-        post(url, json.dumps(alerts(settings, notification)).encode(), headers, ca=ca)
+        post(url, json.dumps(alerts(settings, notification)).encode(), headers, ca=settings.ca)
 
     return deliver
 

@@ -15,13 +15,12 @@ from edge_server.fleet.settings.alerts import MailReceiver
 PORTS = {"starttls": 587, "ssl": 465, "none": 25}
 
 
-def mail(settings: MailReceiver, folder: Path) -> delivery.Deliver:
-    """A receiver that sends mails; `folder` has its files. Raises `ConfigError` for an unreadable one."""
-    password = "" if settings.password is None else http_post.read_secret(folder / settings.password)
-    ca = None if settings.ca is None else folder / settings.ca
+def mail(settings: MailReceiver) -> delivery.Deliver:
+    """A receiver that sends mails; raises `ConfigError` for a password that cannot be read."""
+    password = "" if settings.password is None else http_post.read_secret(settings.password)
 
     def deliver(notification: alert.Notification) -> None:
-        _send(settings, message(settings, notification), password, ca)
+        _send(settings, message(settings, notification), password, settings.ca)
 
     return deliver
 

@@ -76,8 +76,8 @@ def test_a_message_names_the_device_where_it_is_and_what_to_do():
 def test_a_webhook_is_signed_with_the_secret(tmp_path):
     (tmp_path / "secret").write_text("open sesame\n")
     with running_hook() as hook:
-        settings = WebhookReceiver(kind="webhook", url=f"{hook.url}/a?b=1", secret="secret")
-        webhook(settings, tmp_path, clock=lambda: NOW)(notification(alert(), resolved=(alert("pi-8"),)))
+        settings = WebhookReceiver(kind="webhook", url=f"{hook.url}/a?b=1", secret=tmp_path / "secret")
+        webhook(settings, clock=lambda: NOW)(notification(alert(), resolved=(alert("pi-8"),)))
         posted = hook.next()
     assert posted.path == "/a?b=1"
     signed = hmac.new(b"open sesame", f"{NOW:.0f}.".encode() + posted.content, hashlib.sha256).hexdigest()
@@ -126,17 +126,17 @@ def test_the_address_of_the_page_follows_from_its_settings(page, address):
 
 def test_a_webhook_that_refuses_or_is_not_there_says_why_in_one_line(tmp_path):
     with running_hook(403, 302) as hook:
-        deliver = webhook(WebhookReceiver(kind="webhook", url=hook.url), tmp_path)
+        deliver = webhook(WebhookReceiver(kind="webhook", url=hook.url))
         with pytest.raises(DeliveryError, match="answered 403 Forbidden; check the secret"):
             deliver(notification(alert()))
         with pytest.raises(DeliveryError, match="answered 302 Found; write the address that it redirects to"):
             deliver(notification(alert()))
     gone = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(DeliveryError, match=r"cannot be reached: .*; check the address") as caught:
-        webhook(WebhookReceiver(kind="webhook", url=gone), tmp_path)(notification(alert()))
+        webhook(WebhookReceiver(kind="webhook", url=gone))(notification(alert()))
     assert len(str(caught.value).splitlines()) == 1
     with pytest.raises(ConfigError, match="the secret cannot be read"):
-        webhook(WebhookReceiver(kind="webhook", url=gone, secret="missing"), tmp_path)
+        webhook(WebhookReceiver(kind="webhook", url=gone, secret="missing"))
 
 
 def mail_settings(port: int, **values) -> MailReceiver:
@@ -147,7 +147,7 @@ def mail_settings(port: int, **values) -> MailReceiver:
 def test_a_mail_has_the_title_and_the_text(tmp_path):
     (tmp_path / "password").write_text("secret")
     with running_mailbox() as mailbox:
-        mail(mail_settings(mailbox.port, user="edge", password="password"), tmp_path)(notification(alert()))
+        mail(mail_settings(mailbox.port, user="edge", password=tmp_path / "password"))(notification(alert()))
         text = mailbox.mails.get(timeout=30)
     assert "Subject: [edge] warning: silent: pi-7" in text
     assert "To: ops@orchard.example" in text
@@ -167,20 +167,20 @@ def test_a_mail_server_that_refuses_says_why(tmp_path, mailbox_values, settings_
     with running_mailbox(**mailbox_values) as mailbox:
         settings = mail_settings(mailbox.port).model_copy(update=settings_values)
         with pytest.raises(DeliveryError) as caught:
-            mail(settings, tmp_path)(notification(alert()))
+            mail(settings)(notification(alert()))
     assert says in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_a_mail_server_that_is_not_there_says_so(tmp_path):
     with pytest.raises(DeliveryError, match="did not take the mail: Connection refused; check host, port"):
-        mail(mail_settings(free_port()), tmp_path)(notification(alert()))
+        mail(mail_settings(free_port()))(notification(alert()))
 
 
 def test_alertmanager_gets_labels_and_an_end_several_posts_ahead(tmp_path):
     with running_hook() as hook:
         settings = AlertmanagerReceiver(kind="alertmanager", url=f"{hook.url}/", labels={"team": "edge"})
-        alertmanager(settings, tmp_path)(notification(alert(), resolved=(alert("pi-8"),)))
+        alertmanager(settings)(notification(alert(), resolved=(alert("pi-8"),)))
         posted = hook.next()
     assert posted.path == "/api/v2/alerts"
     firing, resolved = json.loads(posted.content)
@@ -236,10 +236,10 @@ def test_sensors_of_home_assistant_that_never_fired_are_off_and_not_unknown():
 def test_every_receiver_takes_a_test(tmp_path):
     trial = trial_notification("ops", NOW)
     with running_hook() as hook, running_mailbox() as mailbox:
-        webhook(WebhookReceiver(kind="webhook", url=hook.url), tmp_path)(trial)
+        webhook(WebhookReceiver(kind="webhook", url=hook.url))(trial)
         assert json.loads(hook.next().content)["test"] is True
-        alertmanager(AlertmanagerReceiver(kind="alertmanager", url=hook.url), tmp_path)(trial)
+        alertmanager(AlertmanagerReceiver(kind="alertmanager", url=hook.url))(trial)
         assert json.loads(hook.next().content)[0]["labels"]["alertname"] == "test"
-        mail(mail_settings(mailbox.port), tmp_path)(trial)
+        mail(mail_settings(mailbox.port))(trial)
         assert "No device needs attention." in mailbox.mails.get(timeout=30)
     assert len(messages(HomeAssistantReceiver(kind="home-assistant"), [], trial, "orchard")) == 2
