@@ -85,12 +85,17 @@ class WheelTags(NamedTuple):
         return int(digits) == minor or (int(digits) < minor and (tag[0] == "p" or "abi3" in self.abis))
 
 
+def package_name(text: str) -> str:
+    """The name of a package as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", text).lower()
+
+
 def wheel_tags(name: str) -> WheelTags | None:
     """The tags in the file name of a wheel; None if it is not that of a wheel."""
     found = _WHEEL.match(name)
     if found is None:
         return None
-    package = re.sub(r"[-_.]+", "-", found["name"]).lower()
+    package = package_name(found["name"])
     pythons, abis, platforms = (tuple(found[part].split(".")) for part in ("python", "abi", "platform"))
     return WheelTags(package, found["version"], pythons, abis, platforms)
 

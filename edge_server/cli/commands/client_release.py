@@ -88,6 +88,7 @@ def _make(verbs: Subparsers) -> None:
 
 
 def pack_release(args: argparse.Namespace) -> int:
+    from edge_client.storage.atomic_files import usable_folder
     from edge_server.releases.client.offering import Wanted, make_release
     from edge_server.security.signing_key import load_or_make_signing_key
     from edge_server.storage import audit_log
@@ -100,6 +101,8 @@ def pack_release(args: argparse.Namespace) -> int:
         )
     extras = tuple(word.strip() for word in args.extras.split(",") if word.strip())
     wanted = Wanted(_federation(args, folder), args.name, extras)
+    if args.out is not None:
+        usable_folder(args.out, option="--out")
     stored = make_release(_store(folder), args.wheels, wanted, load_or_make_signing_key(key))
     audit_log.append_entry(
         folder.audit,

@@ -19,15 +19,17 @@ from edge_server.security.signing_key import Signer
 from edge_server.storage.run_files import first_validation_error
 from schemas import topics, values
 from schemas.base import fields_of
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, nearest
 from schemas.messages import ClientOffer, ClientReport, ClientWithdrawal
-from schemas.security.client_release import ClientRelease, fits_of, wheel_tags
+from schemas.security.client_release import ClientRelease, fits_of, package_name, wheel_tags
 from schemas.security.manifest import Manifest
 
 # A client release is made of the wheels in a folder.
 
 PACKAGE = "edge-federation"
 _BOUND = re.compile(r"^Requires-Python:.*>=\s*(3\.[0-9]{1,2})", re.MULTILINE)
+_EXTRA = re.compile(r"^Provides-Extra: *(\S+)", re.MULTILINE)
+_NEEDS = re.compile(r"^Requires-Dist: *([\w.-]+)[^;\n]*(?:; *extra == ['\"]([\w.-]+)['\"])? *$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,10 @@ def _describe(folder: Path, paths: Sequence[Path], wanted: Wanted) -> ClientRele
         raise ConfigError(
             f"{found} of {PACKAGE}, a release has one",
             key=f"--wheels {folder}",
-            remedy=f"`pip download -d {folder} '{PACKAGE}[onnx-client,trust]'` on a board of that "
-            "kind collects all that it needs",
+            remedy=_collecting(folder, ("onnx-client", "trust")),
         )
+    about = _metadata(ours[0])
+    _check_needs(folder, paths, about, wanted.extras)
     fits = fits_of([path.name for path in paths])
     if not fits:
         raise ConfigError(
@@ -88,7 +91,7 @@ def _describe(folder: Path, paths: Sequence[Path], wanted: Wanted) -> ClientRele
         return ClientRelease(
             version=tags.version,
             extras=wanted.extras,
-            python=_python_bound(ours[0]),
+            python=_python_bound(about),
             fits=fits,
             installed_bytes=sum(map(_unpacked_bytes, paths)),
             wheels=client_archive.describe_wheels(paths),
@@ -97,12 +100,32 @@ def _describe(folder: Path, paths: Sequence[Path], wanted: Wanted) -> ClientRele
         raise ConfigError(first_validation_error(error), key=f"--wheels {folder}") from error
 
 
-def _python_bound(wheel: Path) -> str:
-    """The lower bound of the Python that the package needs, such as `>=3.11`."""
+def _collecting(folder: Path, extras: Sequence[str]) -> str:
+    wanted = f"{PACKAGE}[{','.join(extras)}]".replace("[]", "")
+    return f"`pip download -d {folder} '{wanted}'` on a board of that kind collects all that it needs"
+
+
+def _check_needs(folder: Path, wheels: Sequence[Path], about: str, extras: Sequence[str]) -> None:
+    """Raise `ConfigError` for an unknown extra, and for a requirement of the package without a wheel."""
+    known = _EXTRA.findall(about)
+    if unknown := next((extra for extra in extras if extra not in known), None):
+        raise ConfigError(f"{PACKAGE} has no extra '{unknown}'{nearest(unknown, known)}", key="--extras")
+    there = {tags.package for wheel in wheels if (tags := wheel_tags(wheel.name))}
+    needs = {package_name(name) for name, extra in _NEEDS.findall(about) if not extra or extra in extras}
+    if lacking := sorted(needs - there):
+        reason = f"no wheel of {', '.join(lacking)}, which {PACKAGE} needs"
+        raise ConfigError(reason, key=f"--wheels {folder}", remedy=_collecting(folder, extras))
+
+
+def _metadata(wheel: Path) -> str:
     with _open_wheel(wheel) as archive:
         names = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
-        text = archive.read(names[0]).decode(errors="replace") if names else ""
-    found = _BOUND.search(text)
+        return archive.read(names[0]).decode(errors="replace") if names else ""
+
+
+def _python_bound(about: str) -> str:
+    """The lower bound of the Python that the package needs, such as `>=3.11`."""
+    found = _BOUND.search(about)
     return f">={found[1]}" if found else ""
 
 

@@ -104,7 +104,6 @@ class ReleaseStore:
 
     def copy(self, stored: StoredRelease, folder: Path) -> Path:
         """Copy a release and its signature for boards without a network; returns the archive's path."""
-        folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"edge-client-{stored.name}.tar"
         shutil.copyfile(stored.archive, path)
         manifest_path(path).write_bytes(encode_manifest(stored.signed))

@@ -40,14 +40,15 @@ def make_wheel(
     doctor: str = DOCTOR,
     run: str = "pass",
     tags: str = "py3-none-any",
+    needs: str = "Provides-Extra: onnx-client\nProvides-Extra: trust\n",
 ) -> Path:
-    """A wheel of `edge-federation` whose module and verbs run these lines."""
+    """A wheel of `edge-federation` whose module and verbs run these lines; `needs` ends its metadata."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"edge_federation-{version}-{tags}.whl"
     info = f"edge_federation-{version}.dist-info"
     files = {
         "small_client.py": CODE.format(head=head, doctor=doctor, run=run, version=version),
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: edge-federation\nVersion: {version}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: edge-federation\nVersion: {version}\n{needs}",
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tags}\n",
         f"{info}/entry_points.txt": "[console_scripts]\nedge-client = small_client:main\n",
     }

@@ -1,6 +1,7 @@
 """Making, storing and checking releases of the client, and what `client-release` refuses."""
 
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,22 @@ def test_a_folder_that_makes_no_release_is_refused_with_a_remedy(
     assert store.names() == []
 
 
+def test_what_the_package_needs_must_be_among_the_wheels(store: ReleaseStore, tmp_path: Path) -> None:
+    needs = (
+        "Requires-Dist: ruamel_yaml>=1\nRequires-Dist: tomli>=2; python_version < '3.11'\n"
+        "Provides-Extra: onnx-client\nRequires-Dist: paho-mqtt>=2.2; extra == 'onnx-client'\n"
+        "Provides-Extra: client\nRequires-Dist: torch>=2.5; extra == 'client'\n"
+    )
+    make_wheel(tmp_path / "wheels", "0.2.0", needs=needs)
+    signer = load_or_make_signing_key(tmp_path / "signing.key")
+    with pytest.raises(ConfigError, match="no wheel of paho-mqtt, ruamel-yaml, which edge-federation needs"):
+        make_release(store, tmp_path / "wheels", HOME, signer)
+    for name in ("paho_mqtt-2.2.0", "ruamel.yaml-1.0"):
+        with zipfile.ZipFile(tmp_path / "wheels" / f"{name}-py3-none-any.whl", "w"):
+            pass
+    assert make_release(store, tmp_path / "wheels", HOME, signer).name == "0.2.0"
+
+
 def test_make_list_and_show(service: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_wheel(tmp_path / "wheels", "0.2.0")
     stick = tmp_path / "stick"
@@ -117,6 +134,11 @@ def test_make_list_and_show(service: Path, tmp_path: Path, capsys: pytest.Captur
         (["rollout", "0.2.0", "--withdraw"], "never rolled out"),
         (["make", "--wheels", "wheels", "--signing-key", "nowhere.key"], "no such file"),
         (["make", "--wheels", "nowhere"], "no wheel of edge-federation"),
+        (
+            ["make", "--wheels", "wheels", "--out", "wheels/file"],
+            "--out wheels/file: the folder cannot be made",
+        ),
+        (["make", "--wheels", "wheels", "--extras", "onnx-cliemt"], "(did you mean 'onnx-client'?)"),
         (["make", "--wheels", "wheels", "--federation", "work"], "no federation 'work'"),
     ],
 )
@@ -130,6 +152,7 @@ def test_bad_words_are_refused_in_one_line_and_change_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     make_wheel(tmp_path / "wheels", "0.2.0")
+    (tmp_path / "wheels" / "file").touch()
     client_release(service, "make", "--wheels", "wheels")
     before = (service / "audit.jsonl").read_bytes()
     capsys.readouterr()
