@@ -219,15 +219,18 @@ class ReleaseInstallation:
         return offers.RolledBack("there is no former version to go back to: this one stays in use")
 
     def answer(self, withdrawal: ClientWithdrawal) -> ClientReport:
-        """A release of an earlier rollout stays as it is."""
+        """A release of an earlier rollout stays: which version was before it is no longer known."""
+        running = self._slots.release(self._slots.running())
+        stays = running is not None and running.name == withdrawal.version
+        kept = "another rollout has come since, and the former version is no longer known: this one stays"
         return ClientReport(
             federation=withdrawal.federation,
             device=withdrawal.device,
             rollout=withdrawal.rollout,
             version=withdrawal.version,
-            stage=UpdateStage.ROLLED_BACK,
-            cause=UpdateCause.WITHDRAWN,
-            detail="it was not installed by this rollout",
+            stage=UpdateStage.KEPT if stays else UpdateStage.ROLLED_BACK,
+            cause=None if stays else UpdateCause.WITHDRAWN,
+            detail=kept if stays else "it is not in use",
             running=self._version,
         )
 

@@ -89,6 +89,21 @@ def test_a_kept_release_is_withdrawn_and_the_former_one_runs(
     assert (last.slot, last.reports[-1].stage, last.reports[-1].cause) == ("a", "rolled-back", "withdrawn")
 
 
+def test_a_release_that_cannot_be_withdrawn_any_more_is_not_said_to_be_gone(
+    root: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board.run_to_the_end(root, archive, offer(archive), monkeypatch)
+    last = board.Process(root, archive, monkeypatch)
+    last.run(offer(archive, rollout="r-2", version="0.3.0"))
+    assert (last.reports[-1].rollout, last.reports[-1].stage) == ("r-2", "refused")
+    last.part.receive(
+        ClientWithdrawal(federation="home", device="pi", rollout="r-1", version="0.2.0", detail="bad")
+    )
+    report = last.reports[-1]
+    assert (report.rollout, report.stage, report.cause) == ("r-1", "kept", None)
+    assert "this one stays" in report.detail
+
+
 @pytest.mark.parametrize(
     ("more", "cause"),
     [
