@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -187,6 +187,8 @@ class HomeAssistant(Bridge):
         """Disconnect; without a server every device is shown as unavailable."""
         self._installer.close()
         self._end_thread()
+        self.sent = replace(self.sent, sent_at={})  # The last states wait for no distance to those before
+        self._turn(time.monotonic())
         self._link.publish(self._topics.status, states.OFFLINE, retain=True)
         self._link.close()
 

@@ -23,6 +23,7 @@ from tests.edge_server.observability.integrations.home_assistant.moments import 
     GARAGE,
     KITCHEN,
     PLACES,
+    named,
     snapshot,
 )
 from tests.edge_server.observability.integrations.home_assistant.published import discovery, update_state
@@ -145,6 +146,19 @@ def test_the_service_is_offline_without_a_server_and_publishes_all_again_after_a
         listener.until(lambda topic, payload: topic == PLACES.config("pi-4.kitchen"))
     finally:
         edge.close()
+    listener.on(PLACES.status, b"offline")
+    listener.link.close()
+
+
+def test_the_last_state_of_a_device_is_sent_however_soon_the_run_ends(url, tmp_path) -> None:
+    listener, edge = Listener(url, *FILTERS), home(url, tmp_path / "registry")
+    state = PLACES.of(KITCHEN.device, "state")
+    edge.open()
+    edge.show(snapshot(KITCHEN))
+    listener.until(lambda topic, payload: topic == state)
+    edge.show(snapshot(named(KITCHEN.device, accuracy=1.0)))
+    edge.close()
+    listener.until(lambda topic, payload: topic == state and json.loads(payload)["accuracy"] == 100)
     listener.on(PLACES.status, b"offline")
     listener.link.close()
 
