@@ -110,7 +110,10 @@ class LoginRoutes:
         if self._provider is None:
             return error_of(404, "there is no [page.oidc] in service.toml")
         state, browser, pending = self._pending.begin(self._clock())
-        response = RedirectResponse(self._provider.login_url(state, pending), 303)
+        try:
+            response = RedirectResponse(self._provider.login_url(state, pending), 303)
+        except EdgeError as error:
+            return _not_logged_in(error, status=503)
         # Strict cookies are not sent with the redirect from the provider.
         response.set_cookie(
             BROWSER_COOKIE,
@@ -127,8 +130,7 @@ class LoginRoutes:
         try:
             entered = self._finish_login(request)
         except EdgeError as error:
-            log.warning("login at the OpenID provider: %s", error)
-            return _page("You are not logged in", str(error), status=403)
+            return _not_logged_in(error, status=403)
         # A page that leads on: with a redirect the browser would not send the new Strict cookie.
         response = _page("Logged in", "", lead=True)
         self._reception.set_cookie(response, entered)
@@ -173,6 +175,11 @@ def _make_refusal(refused: LoginRefused) -> Response:
         return error_of(401, refused.why)
     seconds = math.ceil(refused.wait_s)
     return error_of(429, f"{refused.why}: try again in {seconds} s", retry_after=str(seconds))
+
+
+def _not_logged_in(error: EdgeError, *, status: int) -> Response:
+    log.warning("login at the OpenID provider: %s", error)
+    return _page("You are not logged in", str(error), status=status)
 
 
 def _page(title: str, text: str, *, status: int = 200, lead: bool = False) -> Response:

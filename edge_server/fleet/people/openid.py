@@ -109,7 +109,8 @@ class ProviderHttp:
         except urllib.error.HTTPError as error:
             return Answer(error.code, error.read(MAX_BYTES))
         except OSError as error:
-            raise EdgeError(f"the OpenID provider cannot be reached: {error}") from error
+            why = getattr(error, "reason", error)
+            raise EdgeError(f"the OpenID provider cannot be reached at {request.full_url}: {why}") from error
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -135,7 +136,10 @@ class KnownIdentity:
 
 
 class OpenIdProvider:
-    """The provider; its description and keys are read when they are first needed."""
+    """The provider; its description and keys are read when they are first needed.
+
+    Raises `ConfigError` for a client's secret that cannot be read.
+    """
 
     def __init__(
         self,
@@ -146,7 +150,7 @@ class OpenIdProvider:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._redirect_url, self._http = settings, redirect_url, http or ProviderHttp()
-        self._clock = clock
+        self._clock, self._secret = clock, _secret(settings)
         self._failed_at, self._failure = float("-inf"), ""
         self._lock = threading.Lock()
         self._described: Mapping[str, Any] | None = None
@@ -270,7 +274,7 @@ class OpenIdProvider:
         return OAuth2Client(
             self._http,
             client_id=settings.client_id,
-            client_secret=_secret(settings),
+            client_secret=self._secret,
             scope=" ".join(settings.scopes),
             redirect_uri=self._redirect_url,
             code_challenge_method="S256",

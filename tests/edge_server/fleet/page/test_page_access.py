@@ -325,6 +325,22 @@ def test_a_login_at_the_provider_ends_on_the_page_with_the_role_of_the_claim(tmp
             assert client.get("/login/done", params=back).status_code == 403
 
 
+def test_a_provider_that_cannot_be_reached_is_told_on_a_page_and_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    oidc = OidcSettings(issuer="https://127.0.0.1:1", client_id="fleet", roles={"all": "viewer"})
+    with staged(
+        tmp_path,
+        settings=page_settings(url=BASE, oidc=oidc),
+        users={},
+        provider=OpenIdProvider(oidc, f"{BASE}/login/done"),
+    ) as stage:
+        answer = stage.client().get("/login/openid")
+    assert (answer.status_code, answer.headers["content-type"]) == (503, "text/html; charset=utf-8")
+    assert "cannot be reached at https://127.0.0.1:1/.well-known/openid-configuration: " in answer.text
+    assert "login at the OpenID provider: the OpenID provider cannot be reached" in caplog.text
+
+
 def _through(provider: Any, client: Any) -> dict[str, str]:
     to = client.get("/login/openid")
     assert to.status_code == 303

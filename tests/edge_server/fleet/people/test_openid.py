@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 from edge_server.fleet.people import openid
 from edge_server.fleet.people.values import Role
 from edge_server.fleet.settings.page import OidcSettings, PageSettings
-from schemas.errors import EdgeError, PeerError
+from schemas.errors import ConfigError, EdgeError, PeerError
 from tests.edge_server.fleet.people.people import NOW, FakeProvider, running_provider
 
 PENDING = openid.PendingLogin("the-nonce", "a-verifier-of-at-least-43-characters-in-length", NOW)
@@ -35,6 +36,14 @@ def identity(
     known = known or openid.OpenIdProvider(settings(provider), "http://localhost:8270/login/done")
     back = provider.log_in(known.login_url("the-state", PENDING))
     return known.identity(back["code"], PENDING, now=at)
+
+
+def test_a_secret_that_cannot_be_read_is_told_before_anybody_logs_in(
+    provider: FakeProvider, tmp_path: Path
+) -> None:
+    named = settings(provider, client_secret_file=tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match=r"\[page\.oidc\] client-secret-file .*nowhere: cannot be read"):
+        openid.OpenIdProvider(named, "http://localhost:8270/login/done")
 
 
 def test_a_login_sends_state_nonce_and_challenge_and_gives_name_and_role(provider: FakeProvider) -> None:

@@ -45,9 +45,7 @@ def test_a_federation_has_the_certificates_of_its_authority(tmp_path: Path) -> N
     home = load_service_settings(written(tmp_path, TWO)).federation("home")
     assert home.tls("operator").certificate == tmp_path / "authority/operator/operator.pem"
     assert home.tls("fleet").ca == tmp_path / "authority/fleet/ca.pem"
-    with pytest.raises(
-        ConfigError, match=r"authority/fleet/ca.pem \(service.toml.*home: authority,"
-    ):
+    with pytest.raises(ConfigError, match=r"authority/fleet/ca.pem \(service.toml.*home: authority,"):
         home.address()
 
 
