@@ -37,6 +37,7 @@ from edge_server.simulation.events import (
 )
 from edge_server.simulation.population import check_chosen
 from edge_server.simulation.resume import Boundary, ResumedRun, write_boundary
+from edge_server.storage import disk
 from edge_server.storage.records import Summary
 from schemas import capabilities, messages
 
@@ -111,7 +112,7 @@ class Simulation:
             part()
         except Exception as error:
             log.exception("the simulation cannot continue")
-            self._step(events.ServerFailed(f"{type(error).__name__}: {error}"))
+            self._step(events.ServerFailed(_reason(error)))
 
     def _begin(self, boundary: Boundary | None) -> None:
         if boundary is not None:
@@ -132,7 +133,7 @@ class Simulation:
             self._report_records()
         except Exception as error:
             log.exception("the last round cannot be recorded")
-            return events.EndRun("failed", f"{type(error).__name__}: {error}")
+            return events.EndRun("failed", _reason(error))
         return end
 
     def _advance(self) -> None:
@@ -386,6 +387,12 @@ class Simulation:
     def _export_tiers(self, end: events.EndRun) -> Mapping[int, Path]:
         wanted = end.outcome == "finished" and self._export
         return self._coordinator.exporter.export_tiers() if wanted else {}
+
+
+def _reason(error: Exception) -> str:
+    if disk.disk_has_failed(error):
+        return f"the disk is full or failing: {disk.in_words(error)}"
+    return f"{type(error).__name__}: {error}"
 
 
 def _rules(config: Config, devices: Mapping[str, DeviceEdge]) -> machine.RoundRules:

@@ -8,6 +8,7 @@ import pytest
 
 from edge_server.cli.main import main
 from edge_server.config.board_profiles import profile
+from edge_server.coordinator.round_recorder import RoundRecorder
 from edge_server.simulation import simulator
 from edge_server.simulation.population import VirtualDevice
 from edge_server.simulation.simulator import Availability
@@ -58,6 +59,25 @@ def test_an_interrupted_run_leaves_a_complete_folder_and_resumes_to_the_same_res
     assert run(out, "attending", *MIXED, resume=True).outcome == "finished"
     assert (out / "history.jsonl").read_bytes() == (unbroken / "history.jsonl").read_bytes()
     assert last_model(out) == last_model(unbroken)
+
+
+def test_a_full_disk_is_told_with_its_remedy_and_the_run_goes_on_with_more_room(
+    unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors, record = iter([OSError(28, "No space left on device")]), RoundRecorder.record_round
+
+    def full_once(recorder: RoundRecorder) -> None:
+        for error in errors:
+            raise error
+        record(recorder)
+
+    out = tmp_path / "run"
+    monkeypatch.setattr(RoundRecorder, "record_round", full_once)
+    summary = run(out, "attending", *MIXED)
+    assert summary.outcome == "failed"
+    assert "the disk is full or failing: [Errno 28] No space left on device: make room" in summary.detail
+    assert run(out, "attending", *MIXED, resume=True).outcome == "finished"
+    assert (out / "history.jsonl").read_bytes() == (unbroken / "history.jsonl").read_bytes()
 
 
 @mark_slow
