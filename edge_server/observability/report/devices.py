@@ -24,7 +24,7 @@ TIER_COLUMNS = (
     *("ms per image", "updates", "down", "up", "refused"),
 )
 DEVICE_COLUMNS = (
-    *("device", "labels", "tier", "pruned", "parameters", "MACs", "ONNX file", "down", "up", "examples"),
+    *("device", "labels", "tier", "pruned", "parameters", "MACs", "ONNX file", "down", "up", "tested on"),
     *("rounds", "refused", "board"),
 )
 SERVED_COLUMNS = (
@@ -97,7 +97,10 @@ def device_section(run: RunContents) -> Section:
     if not devices:
         return Section("Devices", (Paragraph(_nobody(run)),))
     ordered = sorted(devices, key=lambda row: -row.refusals)
-    caption = "Each device's compact model, and the bytes over its link (broadcasts included)"
+    caption = (
+        "Each device's compact model, the held-out examples that it was tested on, and the bytes over its "
+        "link (broadcasts included)"
+    )
     worked = table(caption, DEVICE_COLUMNS, [_device_row(device, run.boards) for device in ordered])
     caption = "What each device serves: accuracy on held-out data in both runtimes, the trial of a new model"
     served = without_empty(table(caption, SERVED_COLUMNS, [_served_row(device) for device in ordered]))

@@ -225,14 +225,14 @@ def test_the_command_writes_the_requested_forms(
 
 
 LABELLED = tuple(
-    DeviceRecord(device=name, tier=tier, ratio=0.0, labels={"site": site})
+    DeviceRecord(device=name, tier=tier, ratio=0.0, labels={"site": site}, examples=16)
     for name, tier, site in (("d1", 1, "barn"), ("d2", 2, "field"), ("d3", 1, "barn"))
 )
 
 
 def test_a_report_may_be_on_the_devices_that_match() -> None:
     run = contents(summary(devices=LABELLED), record(1), where=parse_where("site=barn"))
-    assert [row["device"] for row in rows(run, "Devices")] == ["d1", "d3"]
+    assert [(row["device"], row["tested on"]) for row in rows(run, "Devices")] == [("d1", "16"), ("d3", "16")]
     assert [row["tier"] for row in rows(run, "Tiers")] == ["1"]
     assert report_value(run_document(run))["facts"]["tiers and devices"] == "2 of 3, where site=barn"
     nobody = contents(summary(devices=LABELLED), record(1), where=parse_where("site=mill"))
