@@ -139,7 +139,10 @@ def _open_rollout(
         }
         _record(folder, "client rollout begun", rollout, after=after)
     elif rollout.rules != rules:
-        say("edge-server: the rollout continues by the rules that it was begun with", file=sys.stderr)
+        say(
+            "edge-server: the rollout continues by the rules that it was begun with; --withdraw ends it",
+            file=sys.stderr,
+        )
     return with_labels(rollout, folder)
 
 

@@ -235,7 +235,10 @@ def _open_rollout(
     rules = rules_of(args, TrialTerms)
     rollout, left = begin_or_continue(journal, model_rollout(version, rules, files))
     if left and rollout.rules != rules:
-        say("edge-server: the rollout continues by the rules that it was begun with", file=sys.stderr)
+        say(
+            "edge-server: the rollout continues by the rules that it was begun with; --withdraw ends it",
+            file=sys.stderr,
+        )
     return with_labels(rollout, ServiceFolder(args.service or default_service_folder()))
 
 
