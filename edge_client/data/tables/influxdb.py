@@ -132,6 +132,12 @@ def _point(path: Path, columns: dict[str, str], header: list[str], notes: Mappin
     """A line with its missing values as the annotations state them."""
     if columns.keys() <= {"", "error", "reference"}:
         raise ConfigError(f"{path} holds the error of a query", quoted=columns.get("error"))
+    if TIME not in columns:
+        raise ConfigError(
+            f"a table without a column '{TIME}'",
+            place=path,
+            remedy="influxdb: reads annotated CSV, the answer of a query; csv:PATH reads other tables",
+        )
     usual, grouped = notes.get("#default", []), notes.get("#group", [])
     columns |= {name: value for name, value in zip(header, usual, strict=False) if not columns[name]}
     if FIELD in columns and VALUE in columns:
@@ -155,7 +161,7 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _seconds(path: Path, point: Point) -> float:
     """The time of a line in seconds since 1970."""
-    text = point.columns.get(TIME, "")
+    text = point.columns[TIME]
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:

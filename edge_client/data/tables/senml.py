@@ -15,6 +15,7 @@ from schemas.errors import ConfigError
 
 MIN_TIME = 2**28  # seconds from which a time is one since 1970; a smaller one is relative to now
 NAMES = ("bs", "bv", "bu", "bt", "bn", "bver", "n", "u", "v", "vs", "vb", "s", "t", "ut", "vd")
+VERSION = 10  # A pack of a later one must not be used (section 4.4)
 LABELS: Mapping[Any, str] = dict(enumerate(NAMES, -6))  # the labels of CBOR (table 4)
 
 
@@ -89,6 +90,8 @@ def _resolve_records(path: Path, pack: Any) -> Iterator[Record]:
             raise ConfigError(f"'{strange}' must be understood, by its last letter, and is not", place=path)
         base |= {key: value for key, value in record.items() if key in ("bn", "bt", "bu", "bv", "bs")}
         try:
+            if record.get("bver", VERSION) > VERSION:
+                raise ConfigError("a pack of a later version of SenML", place=path, key="bver")
             name = str(base.get("bn", "")) + str(record.get("n", ""))
             time = float(base.get("bt", 0)) + float(record.get("t", 0))
             unit = str(record.get("u", base.get("bu", "")))

@@ -127,6 +127,11 @@ def test_a_half_written_last_line_waits(path: Path) -> None:
             "holds the error of a query",
         ),
         (PIVOTED.replace("2026-11-28T00:01:00Z", "noon"), "", "a value of the column '_time' is not a time"),
+        (
+            "room,of=attic temp=20.5 17\nroom,of=attic temp=21 18\n",
+            "",
+            "without a column '_time': influxdb: reads",
+        ),
         (PIVOTED, "?name=entity", "without a column 'entity'"),
         (PIVOTED + ",,1\n", "", "line 9: 3 values for 10 columns"),
     ],

@@ -106,6 +106,8 @@ def test_sums_have_a_column_of_their_own(tmp_path: Path) -> None:
         ([{"n": "a", "u": "V", "v": 1}, {"n": "a", "u": "mV", "v": 1}], "'a' is in V and in mV: convert one"),
         ([{"n": "a", "t": 1.7e9, "v": 1}, {"n": "b", "v": 1}], "'b' has a time relative to now.*base time"),
         ([{"n": "a", "v": 1, "price_": 2}], "'price_' must be understood"),
+        ([{"n": "a", "v": 1, "bver": 11}], "bver: a pack of a later version of SenML"),
+        ([{"n": "a", "v": 1, "bver": "10"}], "a record is not SenML"),
     ],
 )
 def test_other_values_are_refused(tmp_path: Path, pack: Any, message: str) -> None:
