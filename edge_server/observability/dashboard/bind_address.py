@@ -30,7 +30,7 @@ def parse_bind_address(text: str) -> BindAddress:
         host, _, port = text.partition(":")
     if (port and not port.isdecimal()) or int(port or 0) > 65535 or "/" in host or host.endswith(".toml"):
         raise argparse.ArgumentTypeError(
-            f"'{text}' is not HOST:PORT (for instance {HOST}:{PORT}); other words go before --dashboard"
+            f"'{text}' is not HOST:PORT (for instance {HOST}:{PORT}); other words go before the option"
         )
     return host or HOST, int(port) if port else None
 
@@ -85,7 +85,7 @@ def resolve_host(host: str) -> tuple[socket.AddressFamily, str]:
     except (OSError, UnicodeError) as error:
         raise ConfigError(
             f"the dashboard cannot listen at {host}: there is no such address here",
-            remedy="other words go before --dashboard",
+            remedy="other words go before the option",
         ) from error
     family, _, _, _, address = found[0]
     return family, str(address[0])

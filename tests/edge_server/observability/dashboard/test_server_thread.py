@@ -215,7 +215,10 @@ def test_an_address_is_parsed_in_every_usual_form(text, address):
 )
 def test_an_invalid_address_is_refused(words, capsys):
     assert EDGE_SERVER.run(["run", "fedavg", *words]) == 2
-    assert "is not HOST:PORT" in capsys.readouterr().err
+    assert (
+        "is not HOST:PORT (for instance 127.0.0.1:8265); other words go before the option"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("verb", ["run", "simulate", "demo"])
