@@ -11,8 +11,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from edge_client.data.tasks import coco
 from edge_client.data.tasks.learning_task import Answers, Array
 from edge_client.data.tasks.metrics import mean_defined
+from edge_client.system.libraries import is_installed
 
 STRIDES = (4, 8, 16)  # pixels between the cells of a level
 AT_ONCE = 128  # boxes that are compared with one another at once
@@ -177,6 +179,7 @@ def _match(said: Array, truths: Array, overlaps_from: Array) -> Array:
 
 _SAID: WeakKeyDictionary[Answers, list[Array]] = WeakKeyDictionary()
 _MATCHES: WeakKeyDictionary[Answers, list[Matches]] = WeakKeyDictionary()
+_PRECISIONS: WeakKeyDictionary[Answers, Array] = WeakKeyDictionary()
 """Of answers of which several figures are made."""
 
 
@@ -192,6 +195,18 @@ def _matches_of(answers: Answers) -> list[Matches]:
     return _MATCHES[answers]
 
 
+def _precisions_of(answers: Answers) -> Array:
+    """The average precisions [C, T], from `faster-coco-eval` where it is installed, as on a server."""
+    if answers not in _PRECISIONS:
+        if is_installed("faster_coco_eval"):
+            classes = by_cell(answers).shape[1] - BOX
+            found = coco.precisions(_said_in(answers), answers.labels, classes, OVERLAPS)
+        else:
+            found = np.array([each.precisions for each in _matches_of(answers)])
+        _PRECISIONS[answers] = found
+    return _PRECISIONS[answers]
+
+
 def map50(answers: Answers) -> float | None:
     """The mean over classes of the average precision at IoU 0.5."""
     return mean_defined(class_precisions(answers))
@@ -199,12 +214,12 @@ def map50(answers: Answers) -> float | None:
 
 def mean_precision(answers: Answers) -> float | None:
     """The mean over classes and IoUs of 0.5 to 0.95, COCO's leading figure."""
-    return mean_defined(np.array([each.precisions for each in _matches_of(answers)]))
+    return mean_defined(_precisions_of(answers))
 
 
 def class_precisions(answers: Answers) -> Array:
     """The average precision at IoU 0.5 of each class [C]; NaN for a class without boxes."""
-    return np.array([each.precisions[0] for each in _matches_of(answers)])
+    return _precisions_of(answers)[:, 0]
 
 
 def box_counts(answers: Answers) -> Array:
