@@ -21,7 +21,7 @@ from edge_server.coordinator.tasks.task import TaskTemplate
 from edge_server.observability.counters import Durations
 from edge_server.rounds.agreed_lists import ClassList, ColumnList
 from edge_server.storage.records import RoundRecord, TrainedShare
-from edge_server.strategy.aggregation.transforms import behind_normalisations
+from edge_server.strategy.aggregation.transforms import normalised_layers
 from edge_server.strategy.privacy import mechanism as dp
 from edge_server.strategy.privacy.accounting import KEY_BYTES
 from edge_server.strategy.pruning.own_parts import OwnPart
@@ -168,7 +168,7 @@ class RunContext:
     def config_of_devices(self) -> Config:
         """The configuration by which devices train: with plain steps where network or length ask for them."""
         training, rounds = self.config.training, self.config.federation.last_round
-        fits = training.sam_normalised or not behind_normalisations(self.channel_map)
+        fits = training.sam_normalised or not any(normalised_layers(self.channel_map))
         if fits and rounds * training.local_epochs >= training.sam_passes:
             return self.config
         plain = training.model_copy(update={"sam_radius": 0.0})

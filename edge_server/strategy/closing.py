@@ -173,9 +173,10 @@ def decay_missing(change: Arrays, updates: Sequence[GlobalUpdate], weights: Floa
     """The change of the model w, less lambda s^2 w, where s is the share of clients that lack a coordinate.
 
     Channels that many devices lack become smaller, so that they do not fit the data of their few holders.
-    Shares are of `weights` [K], among the clients that cover the coordinate; lambda is the `decay` of the
-    transform that filled it (`GlobalUpdate`). The square spares what most clients hold. Running statistics do
-    not decay. Computed a few rows at a time, from sub-models alone: updates that were summed elsewhere count.
+    Shares are of `weights` [K], among the clients whose transform says that the coordinate decays
+    (`decaying`); lambda is their `decay`. The square spares what most clients hold. Running statistics do not
+    decay.
+    Computed a few rows at a time, from sub-models alone: updates that were summed elsewhere count.
     """
     if not any(update.decay for update in updates):
         return change
@@ -190,7 +191,8 @@ def decay_missing(change: Arrays, updates: Sequence[GlobalUpdate], weights: Floa
             parts = [coverage.index_set(name).slice_rows(start, stop)[1] for coverage in coverages]
             return sum_weights(parts, summands)
 
-        covered, held = [update.coverage for update in updates], [update.held for update in updates]
+        covered = [update.decaying or update.coverage for update in updates]
+        held = [update.held for update in updates]
         total = sum_coverages(covered, list(weights))
         lacking, lost = (
             total - sum_coverages(held, list(weights)),

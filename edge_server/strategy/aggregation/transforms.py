@@ -1,7 +1,7 @@
 """Transforms: change each update, in global coordinates, before the updates are combined."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -173,7 +173,7 @@ def _norm(start: Array, update: GlobalUpdate, name: str) -> float:
 
 
 @TransformTraits(is_single=True)
-def fill_with_global(*, normalised: bool = True, decay: float = 0.0) -> Transform:
+def fill_with_global(*, normalised: bool = True, decay: float = 0.0, norm_decay: float = 0.0) -> Transform:
     """Fill coordinates that a client lacks from the global model (ATTENDING, Algorithm 2 line 6; R2SP).
 
     They then count as trained without change, at the client's full weight, which shortens the steps of
@@ -184,15 +184,22 @@ def fill_with_global(*, normalised: bool = True, decay: float = 0.0) -> Transfor
     Short steps end where long ones do: in many rounds the channels that few devices hold fit the data of
     these devices, and the whole model falls below its smaller tiers. With `decay` > 0 every round takes this
     part of a filled coordinate away, times the square of the share of clients that lack it (`decay_missing`).
-    Networks of which `normalised = false` leaves layers unfilled do not decay.
+    In networks of which `normalised = false` leaves layers unfilled `norm-decay` is that of normalisations'
+    weights and biases, and nothing else decays: the size of what comes before a normalisation does not count.
     """
-    if not 0 <= decay < 1:
-        raise ValueError("decay must be at least 0 and below 1")
-    return partial(cover_missing, normalised=normalised, decay=decay)
+    for name, value in (("decay", decay), ("norm-decay", norm_decay)):
+        if not 0 <= value < 1:
+            raise ValueError(f"{name} must be at least 0 and below 1")
+    return partial(cover_missing, normalised=normalised, decay=decay, norm_decay=norm_decay)
 
 
 def cover_missing(
-    update: GlobalUpdate, around: TransformContext, *, normalised: bool = True, decay: float = 0.0
+    update: GlobalUpdate,
+    around: TransformContext,
+    *,
+    normalised: bool = True,
+    decay: float = 0.0,
+    norm_decay: float = 0.0,
 ) -> GlobalUpdate:
     """Cover what `fill_with_global` fills, unless the client trained nothing and sent only scores.
 
@@ -201,27 +208,33 @@ def cover_missing(
     if not update.source.groups["model"]:
         return update
     full, sent = deltas.full_coverage(around.channel_map), frozenset(update.source.groups["model"])
-    unfilled = frozenset[str]() if normalised else behind_normalisations(around.channel_map)
+    norms, convolutions = normalised_layers(around.channel_map)
+    unfilled = frozenset[str]() if normalised else norms | convolutions
     own = update.coverage
 
-    def index_set(name: str) -> IndexSet:
-        return (full if name in sent and name not in unfilled else own).index_set(name)
+    def fill(names: Set[str]) -> deltas.UpdateCoverage:
+        def index_set(name: str) -> IndexSet:
+            return (full if name in names else own).index_set(name)
 
-    coverage = deltas.UpdateCoverage(around.channel_map, index_set)
-    return replace(update, coverage=coverage, decay=0.0 if unfilled else decay)
+        return deltas.UpdateCoverage(around.channel_map, index_set)
+
+    filled = fill(sent - unfilled)
+    if unfilled:
+        return replace(update, coverage=filled, decaying=fill(sent & norms), decay=norm_decay)
+    return replace(update, coverage=filled, decay=decay)
 
 
-def behind_normalisations(channel_map: ChannelMap) -> frozenset[str]:
-    """The parameters of convolutions and normalisations; none in a network without normalisations.
+def normalised_layers(channel_map: ChannelMap) -> tuple[frozenset[str], frozenset[str]]:
+    """The parameters of normalisations, and of convolutions; none in a network without normalisations.
 
     A normalisation's weight has one axis, a linear layer's two, a convolution's more.
     """
     weights = {name.rpartition(".")[0]: name for name in channel_map.parameters if name.endswith(".weight")}
     axes = {layer: len(channel_map.parameters[name].shape) for layer, name in weights.items()}
-    if NORMALISATION not in axes.values():
-        return frozenset()
-    names = channel_map.parameters
-    return frozenset(name for name in names if axes.get(name.rpartition(".")[0], LINEAR) != LINEAR)
+    found = {name: axes.get(name.rpartition(".")[0], LINEAR) for name in channel_map.parameters}
+    norms = frozenset(name for name, count in found.items() if count == NORMALISATION)
+    convolutions = frozenset(name for name, count in found.items() if count > LINEAR)
+    return norms, convolutions if norms else frozenset()
 
 
 @TransformTraits(scales=True, is_single=True)

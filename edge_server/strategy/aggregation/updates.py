@@ -47,7 +47,7 @@ class GlobalUpdate:
 
     `held` are the coordinates that the client trained, `coverage` those that count in the mean (a transform
     may widen it); elsewhere `delta` is zero, or a transform's value. `decay` says how fast the model shrinks
-    in coordinates that are covered but not held (`decay_missing`).
+    in coordinates that are among `decaying` but not held (`decay_missing`).
     """
 
     source: ClientUpdate
@@ -55,6 +55,7 @@ class GlobalUpdate:
     coverage: UpdateCoverage
     held: UpdateCoverage
     decay: float = 0.0
+    decaying: UpdateCoverage | None = None
 
     @property
     def is_summed(self) -> bool:

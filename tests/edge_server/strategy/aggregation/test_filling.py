@@ -88,6 +88,14 @@ def test_what_all_clients_hold_or_nobody_fills_does_not_decay() -> None:
     assert moved(NORMALISED, start=2.0, normalised=False, decay=0.1) == moved(NORMALISED, normalised=False)
 
 
+def test_of_networks_with_normalisations_these_decay_alone() -> None:
+    still = moved(NORMALISED, normalised=False)
+    found = moved(NORMALISED, start=2.0, normalised=False, decay=0.2, norm_decay=0.1)
+    assert found.pop("norm.weight") == found.pop("norm.bias") == pytest.approx(1 - 0.1 * 0.5**2 * 2)
+    assert found == {name: still[name] for name in found}
+
+
 def test_a_decay_of_a_whole_model_is_refused() -> None:
-    with pytest.raises(ConfigError, match="decay must be at least 0 and below 1"):
-        moved(PLAIN, decay=1.0)
+    for name in ("decay", "norm_decay"):
+        with pytest.raises(ConfigError, match=f"{name.replace('_', '-')} must be at least 0 and below 1"):
+            moved(PLAIN, **{name: 1.0})
