@@ -173,15 +173,13 @@ def _kinds_and_offsets(header: bytes) -> tuple[Mapping[str, Kind], Mapping[str, 
 _shared = lru_cache(maxsize=64)(_kinds_and_offsets)
 
 
-def write_tensors(
-    file: BinaryIO, arrays: Mapping[str, AnyArray], metadata: Mapping[str, str] | None = None
-) -> str:
+def write_tensors(file: BinaryIO, arrays: Mapping[str, AnyArray]) -> str:
     """Write arrays as a safetensors file and return the sha256 of its bytes, hex.
 
-    The bytes equal those that the safetensors library writes for the same arrays and `metadata`.
+    The bytes equal those that the safetensors library writes for the same arrays.
     """
     digest = hashlib.sha256()
-    for data in tensor_file_blocks(arrays, metadata):
+    for data in tensor_file_blocks(arrays):
         file.write(data)
         digest.update(data)
     return digest.hexdigest()

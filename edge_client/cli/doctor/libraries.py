@@ -50,10 +50,10 @@ KNOWN: Mapping[tuple[str, str], str] = {  # Remedies by library and architecture
 THIRTY_TWO_BITS = ("armv6", "armv7", "armhf", "i386", "i686")
 
 
-def libraries(interpreter: str = sys.executable, machine: str = "") -> Iterator[Finding]:
-    """One finding per library; `machine` is the architecture, by default this machine's."""
+def libraries() -> Iterator[Finding]:
+    """One finding per library, of this interpreter and machine."""
     for name in TRIALS:
-        yield library(name, interpreter, machine or platform.machine())
+        yield library(name, sys.executable, platform.machine())
 
 
 def library(name: str, interpreter: str, machine: str) -> Finding:

@@ -44,8 +44,7 @@ class _Held:
 class Limiter:
     """Decides which records become lines; `now` is in seconds of any clock. Not thread-safe."""
 
-    def __init__(self, *, window_s: float = WINDOW_S) -> None:
-        self._window_s = window_s
+    def __init__(self) -> None:
         self._held: dict[Key, _Held] = {}
         self._devices: dict[Kind, int] = {}
 
@@ -70,7 +69,7 @@ class Limiter:
     def due(self, now: float) -> Iterator[logging.LogRecord]:
         """Records whose minute is over: one line per kind and device, which starts the next minute."""
         # Those that began first come first: a key is put at the end whenever it has its line.
-        while self._held and now >= (first := next(iter(self._held.items())))[1].since + self._window_s:
+        while self._held and now >= (first := next(iter(self._held.items())))[1].since + WINDOW_S:
             yield from self._end(*first, now)
 
     def rest(self, now: float) -> Iterator[logging.LogRecord]:

@@ -148,7 +148,6 @@ class ClientOffering(Offering):
     """One release: each device gets the same archive."""
 
     words = Words(
-        thing="the new client",
         use="run",
         uses="runs",
         fetches="fetches it",

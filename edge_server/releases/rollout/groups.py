@@ -18,7 +18,6 @@ class ModelOffering(Offering):
     """Models: each device gets the file of its tier."""
 
     words = Words(
-        thing="the new model",
         use="serve",
         uses="serves",
         fetches="fetches tier {tier}",

@@ -88,12 +88,11 @@ def is_size(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Words:
-    """How progress is written: what devices do with `thing`; `command` continues a rollout.
+    """How progress is written: what devices do with the version; `command` continues a rollout.
 
     `fetches` has a place for the tier, `watch` one for the seconds.
     """
 
-    thing: str
     use: str
     uses: str
     fetches: str

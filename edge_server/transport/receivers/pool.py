@@ -45,14 +45,7 @@ class ReceiverPool:
     """The receivers of one federation; call all methods from the server's thread."""
 
     def __init__(
-        self,
-        count: int,
-        federation: str,
-        address: BrokerAddress,
-        folder: Path,
-        inbox: Inbox,
-        *,
-        durable: bool = True,
+        self, count: int, federation: str, address: BrokerAddress, folder: Path, inbox: Inbox
     ) -> None:
         if count and address.tls is not None and address.tls.certificate is not None:
             raise ConfigError(
@@ -62,7 +55,7 @@ class ReceiverPool:
                 "(mqtts://user:password@...)",
             )
         self._count, self._federation, self._address = count, federation, address
-        self._folder, self._inbox, self._durable = folder, inbox, durable
+        self._folder, self._inbox = folder, inbox
         self._group = secrets.token_hex(16)
         self._expected: dict[str, Expect] = {}
         self._running: dict[int, _Process] = {}
@@ -103,7 +96,6 @@ class ReceiverPool:
             "client_id": f"{self._federation}-receiver-{number}",
             "address": _as_json(self._address),
             "folder": str(self._folder),
-            "durable": self._durable,
         }
         self._running[number] = process = _Process(number, settings, self._inbox, pause_s)
         for message in self._expected.values():

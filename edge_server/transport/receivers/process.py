@@ -73,7 +73,7 @@ class Receiver:
     def __init__(self, settings: dict[str, Any]) -> None:
         self._inbox: broker_link.Inbox = queue.SimpleQueue()
         self._ended = False
-        store = BlobStore(Path(settings["folder"]), durable=settings["durable"], only_writes=True)
+        store = BlobStore(Path(settings["folder"]), only_writes=True)
         self._placing = ChunkPlacement(store)
         tls = settings["address"].pop("tls")
         files = None if tls is None else TlsFiles(**{k: Path(v) if v else None for k, v in tls.items()})
