@@ -2,7 +2,6 @@
 
 import logging
 import queue
-from collections.abc import Mapping, Sequence
 
 from edge_server.fleet.alerts import alert, delivery, incidents, machine, store
 from edge_server.fleet.alerts.receivers.home_assistant import Publish, Unresolved, home_assistant
@@ -10,43 +9,27 @@ from edge_server.fleet.alerts.receivers.http_post import alertmanager, webhook
 from edge_server.fleet.alerts.receivers.mail import mail
 from edge_server.fleet.part import Part, Retain, ServiceContext
 from edge_server.fleet.settings import alerts
+from edge_server.fleet.settings.service import ServiceSettings
 from edge_server.storage.inventory.inventory import DeviceReader
 
 
-def build_receivers(
-    settings: alerts.AlertSettings,
-    publish: Publish,
-    *,
-    federation: str = "",
-    unresolved: Unresolved = frozenset,
-) -> Mapping[str, delivery.Deliver]:
-    """Every receiver by name; `unresolved` returns the alerts that are. Raises `ConfigError` for a
-    secret that cannot be read.
-    """
-    rules = [rule.title for rule in settings.rules]
-    return {
-        name: build_receiver(receiver, publish, rules=rules, federation=federation, unresolved=unresolved)
-        for name, receiver in settings.receivers.items()
-    }
-
-
 def build_receiver(
-    receiver: alerts.Receiver,
-    publish: Publish,
-    *,
-    rules: Sequence[str],
-    federation: str = "",
-    unresolved: Unresolved = frozenset,
+    name: str, settings: ServiceSettings, publish: Publish, unresolved: Unresolved = frozenset
 ) -> delivery.Deliver:
-    """One receiver; `publish` is for those on the broker."""
-    match receiver:
-        case alerts.WebhookReceiver():
+    """The receiver of this name; `publish` is for those on the broker.
+
+    `unresolved` returns the alerts that are. Raises `ConfigError` for a secret that cannot be read.
+    """
+    match settings.alerts.receivers[name]:
+        case alerts.WebhookReceiver() as receiver:
             return webhook(receiver)
-        case alerts.MailReceiver():
+        case alerts.MailReceiver() as receiver:
             return mail(receiver)
-        case alerts.HomeAssistantReceiver():
-            return home_assistant(receiver, rules, publish, federation=federation, unresolved=unresolved)
-        case alerts.AlertmanagerReceiver():
+        case alerts.HomeAssistantReceiver() as receiver:
+            rules = [rule.title for rule in settings.alerts.rules]
+            first = next((served.name for served in settings.federations), "")
+            return home_assistant(receiver, rules, publish, federation=first, unresolved=unresolved)
+        case alerts.AlertmanagerReceiver() as receiver:
             return alertmanager(receiver)
 
 
@@ -106,12 +89,10 @@ class AlertKeeper(Part):
             context.folder, horizon_s=max((rule.within_s for rule in self._rules), default=0.0)
         )
         self._messages = RetainedMessages(context)
-        receivers = build_receivers(
-            settings,
-            self._messages.publish,
-            federation=next(iter(names), ""),
-            unresolved=self._store.alerts,
-        )
+        receivers = {
+            name: build_receiver(name, context.settings, self._messages.publish, self._store.alerts)
+            for name in settings.receivers
+        }
         self._deliveries = delivery.Deliveries(receivers, self._store)
         self._deliveries.start()
         self._federations = frozenset(names)

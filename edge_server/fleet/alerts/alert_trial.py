@@ -26,9 +26,7 @@ def try_receiver(folder: ServiceFolder, settings: ServiceSettings, name: str, *,
         served = settings.federation(federation or None)
         publish_retained(served.address("operator"), f"{served.name}-operator", topic, payload)
 
-    first = settings.federations[0].name if settings.federations else ""
-    rules = [rule.title for rule in settings.alerts.rules]
-    deliver = build_receiver(receivers[name], publish, rules=rules, federation=first)
+    deliver = build_receiver(name, settings, publish)
     deliver(trial_notification(name, now, settings.page.address))
 
 
