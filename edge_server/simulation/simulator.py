@@ -15,8 +15,10 @@ import numpy as np
 
 from edge_client.agent.local_source import DriftMonitor
 from edge_client.data import columns, dataset, sources
+from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.channel_selection import shape_spec
 from edge_client.storage.blob_store import BlobStore
+from edge_client.training.evaluation import why_whole
 from edge_server.config.board_profiles import BoardProfile, profile
 from edge_server.config.checks.openings import check_can_be_simulated
 from edge_server.config.config import Config
@@ -200,7 +202,10 @@ def task_work(task: messages.Task, *, work: WidthWork, channel_map: ChannelMap) 
     before = work.macs(task.spec) if scores else 0
     if not isinstance(task, messages.TrainTask) or not task.training.local_epochs:
         return clock.Work(work.macs(spec), before)
-    keeps = task.training.feature_cache_mb > 0 and not task.training.augment
+    plan = task.training
+    keeps = plan.feature_cache_mb > 0 and not why_whole(
+        plan.objectives, learning_task(task.model.task), plan.augment
+    )
     trained = None if task.trained is None or not keeps else frozenset(task.trained)
     each = work.macs(spec, trained)
     step, frozen = round(work.share(task.spec, trained) * each), work.macs(spec) - each

@@ -49,6 +49,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
     with monkeypatch.context() as patch:
         patch.setattr(SplitNetwork, "features", features)
+        patch.setattr("edge_client.models.frozen_part.find_split", find)
         patch.setattr("edge_client.training.evaluation.find_split", find)
         patch.setattr("edge_server.coordinator.global_model.find_split", find)
         yield passed

@@ -72,7 +72,7 @@ SLIPS = {
     "a component": ("edge-server check fedavg selection=uniform", "write strategy.selection=..."),
     "no such key": ("edge-server check fedavg zzz=1", "unknown key 'zzz' (`edge-server check "),
     "a part of a key": ("edge-server check fedavg epochs=1", "(did you mean 'local-epochs'?)"),
-    "an address": ("edge-server simulate fedavg --dashboard no.such.host.invalid", "before --dashboard"),
+    "an address": ("edge-server simulate fedavg --dashboard no.such.host.invalid", "before the option"),
     "a tier": ("edge-client run --tier x", "--tier: 'x' is not a whole number; edge-client run --help"),
     "a share": ("edge-client run --hold-out nan", "--hold-out: 'nan' is not a finite number"),
     "a share above 1": ("edge-client run --hold-out 2", "--hold-out: must be at least 0 and below 1, not 2"),
