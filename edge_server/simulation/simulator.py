@@ -202,16 +202,18 @@ def task_work(task: messages.Task, *, work: WidthWork, channel_map: ChannelMap) 
     before = work.macs(task.spec) if scores else 0
     if not isinstance(task, messages.TrainTask) or not task.training.local_epochs:
         return clock.Work(work.macs(spec), before)
-    plan = task.training
-    keeps = plan.feature_cache_mb > 0 and not why_whole(
-        plan.objectives, learning_task(task.model.task), plan.augment
-    )
-    trained = None if task.trained is None or not keeps else frozenset(task.trained)
+    trained = frozenset(task.trained) if task.trained is not None and _keeps_features(task) else None
     each = work.macs(spec, trained)
     step, frozen = round(work.share(task.spec, trained) * each), work.macs(spec) - each
     if frozen and not work.stays(trained):
         return clock.Work(step, before + frozen)
     return clock.Work(step, before, frozen)
+
+
+def _keeps_features(task: messages.TrainTask) -> bool:
+    plan = task.training
+    why = why_whole(plan.objectives, learning_task(task.model.task), plan.augment)
+    return plan.feature_cache_mb > 0 and not why
 
 
 def make_edges(

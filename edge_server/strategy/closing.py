@@ -175,8 +175,7 @@ def decay_missing(change: Arrays, updates: Sequence[GlobalUpdate], weights: Floa
     Channels that many devices lack become smaller, so that they do not fit the data of their few holders.
     Shares are of `weights` [K], among the clients whose transform says that the coordinate decays
     (`decaying`); lambda is their `decay`. The square spares what most clients hold. Running statistics do not
-    decay.
-    Computed a few rows at a time, from sub-models alone: updates that were summed elsewhere count.
+    decay. Computed a few rows at a time, from sub-models alone: updates that were summed elsewhere count.
     """
     if not any(update.decay for update in updates):
         return change
