@@ -86,10 +86,13 @@ def decode(
 def _means(kept: Array, corners: Array, weights: Array, overlap: float) -> Array:
     """The corners of kept boxes [K, 6] as the mean of those [A, 4] that overlap them by a greater IoU.
 
-    Weights [C, A] are class times centre-ness (box voting, Gidaris and Komodakis 2015, section 5).
+    Weights [C, A] are class times centre-ness (box voting, Gidaris and Komodakis 2015, section 5), times the
+    shared area beyond the threshold: they fall to 0 with the overlap (as by He et al. 2019, arXiv 1809.08545,
+    section 3.3), so that rounding moves no box.
     """
     own = kept[:, 1:5]
-    shares = np.where(overlaps(own, corners) > overlap, weights[kept[:, 0].astype(np.int64)], 0)
+    shared, whole = _areas(own, corners)
+    shares = np.maximum(shared - overlap * whole, 0) * weights[kept[:, 0].astype(np.int64)]
     total = shares.sum(1, keepdims=True)
     return np.asarray(np.divide(shares @ corners, total, out=own.copy(), where=total > 0))
 
@@ -106,13 +109,18 @@ def _sigmoid(logits: Array) -> Array:
 
 def overlaps(ours: Array, theirs: Array) -> Array:
     """The IoU [K, M] of boxes [K, 4] and [M, 4] by their corners; 0 of boxes without area."""
+    shared, whole = _areas(ours, theirs)
+    return np.asarray(np.divide(shared, whole, out=np.zeros_like(whole), where=whole > 0))
+
+
+def _areas(ours: Array, theirs: Array) -> tuple[Array, Array]:
+    """The areas [K, M] that boxes [K, 4] and [M, 4] share, and that they cover together."""
     across, down = (
         np.minimum(ours[:, None, high], theirs[:, high]) - np.maximum(ours[:, None, low], theirs[:, low])
         for low, high in ((0, 2), (1, 3))
     )
     shared = np.maximum(across, 0) * np.maximum(down, 0)
-    whole = _area(ours)[:, None] + _area(theirs) - shared
-    return np.asarray(np.divide(shared, whole, out=np.zeros_like(whole), where=whole > 0))
+    return shared, _area(ours)[:, None] + _area(theirs) - shared
 
 
 def _area(boxes: Array) -> Array:

@@ -113,7 +113,7 @@ class _Decoding:
         shared = self._area(self.add("Max", low, lows), self.add("Min", high, highs))
         both = self.add("Add", self._area(low, high), self._area(lows, highs))
         least = self.add("Mul", self.add("Sub", both, shared), IOU_THRESHOLD)
-        shares = self.add("Mul", weights, self.add("Cast", self.add("Greater", shared, least), to=FLOAT32))
+        shares = self.add("Mul", weights, self.add("Relu", self.add("Sub", shared, least)))
         summed, total = (
             self.add("ReduceSum", values, self.constant([2]))
             for values in (self.add("Mul", corners, shares), shares)

@@ -45,12 +45,15 @@ def test_the_best_of_boxes_of_one_class_that_overlap_is_kept_as_their_mean() -> 
     found = detection.decode(said[0].reshape(-1, CELLS))
     # The root of the sigmoid, as the centre-ness is 1; that of -9 is below the least score.
     assert found[:, 0].tolist() == [0, 1]
-    # Sigmoids of 1 and 2 are the weights of 10 and 9.
-    lower = (0.7310586 * 10 + 0.8807971 * 9) / (0.7310586 + 0.8807971)
+    # The weights of 10 and 9 are the sigmoids of 1 and 2 times what is shared beyond half of 100 and 90.
+    larger, smaller = 0.7310586 * (90 - 50), 0.8807971 * (90 - 45)
+    lower = (larger * 10 + smaller * 9) / (larger + smaller)
     np.testing.assert_allclose(found[:, 1:5], [[0, 0, 10, lower], [0, 0, 10, 10]], atol=1e-6)
     np.testing.assert_allclose(found[:, 5], [0.938508, 0.707107], atol=1e-5)
     apart = detection.decode(said[0].reshape(-1, CELLS), overlap=0.95)
-    assert apart[:, 1:5].tolist() == [[0, 0, 10, 9], [0, 0, 10, 10], [0, 0, 10, 10]]
+    np.testing.assert_allclose(apart[:, 1:5], [[0, 0, 10, 9], [0, 0, 10, 10], [0, 0, 10, 10]])
+    at_threshold = detection.decode(said[0].reshape(-1, CELLS), overlap=0.9 - 1e-6)
+    np.testing.assert_allclose(at_threshold[0, 1:5], [0, 0, 10, 9], atol=1e-4)
     assert len(detection.decode(said[0].reshape(-1, CELLS), most=1)) == 1
     without_area = outputs_of([(0, 5, 5, 5, 9, 3.0)])
     assert detection.decode(without_area[0].reshape(-1, CELLS))[0, 1:5].tolist() == [5, 5, 5, 9]
