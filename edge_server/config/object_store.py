@@ -88,6 +88,8 @@ class ObjectStoreSettings(Settings):
     def _check(self) -> None:
         if self.store not in (None, EMBEDDED):
             self._check_store()
+        if self.store is None and (self.secret or self.ca):
+            raise ValueError("store: name the store that secret and ca are for, or leave them out")
         if self.endpoint is not None and not str(self.store).startswith("s3://"):
             raise ValueError("endpoint is for a store s3://bucket/prefix")
 

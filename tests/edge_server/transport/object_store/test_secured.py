@@ -77,6 +77,7 @@ def test_the_command_is_refused_on_a_network_without_a_certificate(
         (["object-store.store=https://me:word@store/", "secret=s"], "no user, password or query"),
         (["object-store.store=http://store.lan/", "secret=s"], "use https"),
         (["object-store.endpoint=https://minio.lan"], "endpoint is for"),
+        (["object-store.secret=s"], "name the store that secret"),
         (["object-store.stoer=embedded"], "store"),
         (["url-minutes=20000"], "10080"),
     ],
