@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from edge_client.data.tasks import registry, words
-from edge_client.data.tasks.learning_task import Metric
+from edge_client.data.tasks.learning_task import LearningTask, Metric
 from edge_server.config.units import UNKNOWN, clean, counted_text, figure_text, leading_text
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 from schemas.values import Personalisation
@@ -15,13 +15,13 @@ OWN_DATA = "own data"
 SLIGHT_LOSS = 0.02  # held-out examples are few: a smaller loss of accuracy by delivery is chance
 
 
-def leading_metric(history: Sequence[RoundRecord]) -> Metric:
-    """The metric that leads the newest measured round; accuracy if none was measured."""
+def leading_metric(history: Sequence[RoundRecord], task: LearningTask = registry.CLASSIFICATION) -> Metric:
+    """The metric that leads the newest measured round; that of the `task` if none was measured."""
     for record in reversed(history):
         found = words.leading(record.test_metrics or record.client_metrics)
         if found is not None:
             return found[0]
-    return ACCURACY
+    return task.metrics[0]
 
 
 def measured_text(record: RoundRecord) -> str:

@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
 
+from edge_client.data.tasks.learning_task import LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from edge_client.data.tasks.words import reference_text
 from edge_client.models.registry import entry
@@ -63,7 +64,7 @@ def run_value(
         "tiers": tier_values(facts, _delivered_models(facts, snapshot)),
         "privacy": _privacy(history_of(facts, snapshot)),
         **_bytes(facts, snapshot, summary),
-        "metric": _metric(history_of(facts, snapshot)),
+        "metric": _metric(history_of(facts, snapshot), config),
         "by_class": _by_class(history_of(facts, snapshot), config),
         "statistics": _statistics(history_of(facts, snapshot)),
         "features": _features(history_of(facts, snapshot)),
@@ -186,8 +187,8 @@ def _bytes(facts: FolderFacts, snapshot: Snapshot | None, summary: Summary | Non
     return {"received_bytes": up, "sent_bytes": down}
 
 
-def _metric(history: Sequence[RoundRecord]) -> Json:
-    metric, where = figures.leading_metric(history), figures.where_measured(history)
+def _metric(history: Sequence[RoundRecord], config: Config | None) -> Json:
+    metric, where = figures.leading_metric(history, _task(config)), figures.where_measured(history)
     newest = next((found for r in reversed(history) if (found := figures.figures_there(r, where))), {})
     return {
         "name": metric.name,
@@ -198,12 +199,16 @@ def _metric(history: Sequence[RoundRecord]) -> Json:
     }
 
 
+def _task(config: Config | None) -> LearningTask:
+    return learning_task(config.model.task) if config else CLASSIFICATION
+
+
 def _by_class(history: Sequence[RoundRecord], config: Config | None) -> Json | None:
     """The newest counts by class: a row per class, a column for the test data, all devices and the first few.
 
     None if no round has counted any.
     """
-    task = learning_task(config.model.task) if config else CLASSIFICATION
+    task = _task(config)
     number, counted = newest_counts(history)
     shown = dict(islice(counted.items(), MAX_COUNTED))
     if not shown:

@@ -75,6 +75,13 @@ def test_the_page_says_on_whose_data_the_figure_is_and_what_naive_forecasts_reac
     assert (metric["name"], metric["where"], metric["naive"]) == ("mae", "own data", "no change 1.5")
 
 
+def test_before_anything_is_measured_the_page_names_the_tasks_metric(tmp_path):
+    facts = read_facts(ended(tmp_path / "run").path)
+    model = facts.config.model.model_copy(update={"task": "detection"})
+    facts = replace(facts, config=facts.config.model_copy(update={"model": model}), history=())
+    assert run_value(facts, None, now=NOW, live=False)["metric"]["name"] == "map50"
+
+
 def test_the_size_of_a_tier_comes_from_its_device_or_its_shapes(tmp_path):
     facts = read_facts(ended(tmp_path / "run").path)
     first, second = run_value(facts, None, now=NOW, live=False)["tiers"]
