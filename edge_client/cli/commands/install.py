@@ -1,13 +1,14 @@
 """`edge-client install`: make the launcher and the first environment of a client that can be updated."""
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.options import Option
 from edge_client.system.plain_text import print_result
-from schemas.errors import ConfigError, PeerError
+from schemas.errors import ConfigError, EdgeError, PeerError
 
 if TYPE_CHECKING:
     from edge_client.agent.client_update.slots import ClientSlots
@@ -41,6 +42,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.agent.client_update.slots import ClientSlots
     from edge_client.storage.atomic_files import usable_folder
 
+    new = not args.root.exists()
     root = usable_folder(args.root, option="--root").resolve()
     slots = ClientSlots(root)
     if slots.current():
@@ -49,7 +51,12 @@ def execute(args: argparse.Namespace) -> int:
             key=f"--root {root}",
             remedy="`edge-server client-release rollout` updates it",
         )
-    target = _adopt_environment() if args.release is None else _install_release(args, slots)
+    try:
+        target = _adopt_environment() if args.release is None else _install_release(args, slots)
+    except EdgeError:
+        if new:
+            shutil.rmtree(root)
+        raise
     launcher = slots.make(target)
     text = f"installed; start it with: {launcher} run --config client.toml"
     return print_result(args, {"launcher": str(launcher), "environment": target}, text)

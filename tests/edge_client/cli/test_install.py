@@ -54,9 +54,9 @@ def test_the_environment_of_the_command_can_be_the_first_one(
 
 
 def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    """The complaint of an installation that has left nothing to start."""
+    """The complaint of an installation that has left no folder."""
     assert install(tmp_path, *words) == 2
-    assert not (tmp_path / "client" / "launch").exists()
+    assert not (tmp_path / "client").exists()
     complaint = capsys.readouterr().err
     assert complaint.count("\n") == 1
     return complaint
