@@ -22,7 +22,6 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.system.logging.formatters import about
 from edge_client.transport import broker_link, chunk_transfer
 from edge_client.transport.object_store import http, http_transfers
-from edge_client.transport.object_store import http as over_http
 from schemas import messages, topics
 from schemas.tensors.chunks import BlobRef, ChunkSet
 
@@ -47,14 +46,14 @@ class TransferThreads:
         """Begin a transfer, or stop all of them."""
         match command:
             case http_transfers.Fetch(ref, url):
-                fetch = partial(over_http.fetch_blob, self._web, url, ref, self._store)
+                fetch = partial(http.fetch_blob, self._web, url, ref, self._store)
                 self._begin(
                     ref,
                     fetch,
                     lambda out: http_transfers.FetchEnded(ref.digest, out.have, out.expired, out.moved),
                 )
             case http_transfers.Put(ref, url, resumable):
-                put = partial(over_http.put_blob, self._web, url, ref, self._store, resumable=resumable)
+                put = partial(http.put_blob, self._web, url, ref, self._store, resumable=resumable)
                 self._begin(ref, put, lambda out: http_transfers.PutEnded(ref.digest, out.done, out.expired))
             case _:
                 self.stop()
