@@ -68,9 +68,11 @@ def loss_text(loss: float | None) -> str:
     return f"{loss:.3f}" if abs(loss) < 1000 else f"{loss:.2e}"
 
 
-def ms_text(milliseconds: float | None) -> str:
-    """Milliseconds, three digits, without the unit."""
-    return UNKNOWN if milliseconds is None else f"{milliseconds:.3g}"
+def number_text(value: float | None) -> str:
+    """Three digits; `12,345` and not a power of ten, unless it is huge."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}" if 999.5 <= abs(value) < 1e7 else f"{value:.3g}"
 
 
 def duration_text(seconds: float) -> str:

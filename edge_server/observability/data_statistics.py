@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_server.config.units import UNKNOWN, clean, count_text, counted_text, percent_text
+from edge_server.config.units import clean, count_text, counted_text, number_text, percent_text
 from edge_server.storage.records import DataStatistics, Distribution, RoundRecord
 from edge_server.storage.run_files import read_history
 from edge_server.storage.run_folder import RunFolder
@@ -107,14 +107,7 @@ def _precision(rows: Sequence[FeatureRow]) -> str:
 
 def _cells(row: FeatureRow) -> list[str]:
     shown = [row.quantiles.get(share) for share in SHOWN]
-    return [_number(value) for value in (row.mean, row.std, row.least, *shown, row.most)]
-
-
-def _number(value: float | None) -> str:
-    """Three digits; `12,345` and not a power of ten, unless it is huge."""
-    if value is None:
-        return UNKNOWN
-    return f"{value:,.0f}" if 999.5 <= abs(value) < 1e7 else f"{value:.3g}"
+    return [number_text(value) for value in (row.mean, row.std, row.least, *shown, row.most)]
 
 
 def as_json(found: DataStatistics) -> dict[str, Any]:

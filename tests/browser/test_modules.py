@@ -8,10 +8,10 @@ import pytest
 from edge_server.config import units
 from tests.browser.fleets import snapshot, staged
 
-NUMBERS = (None, 0, 1, 12, 999, 999.4, 999.6, 1663370, 43_200_000, 5.5e9, 2.6e15)
-SHARES = (None, 0, 0.5, 0.97123, 1)
-LOSSES = (None, 0, 0.1234, 2.5, 999.9, 12345.6, 1.5e12)
-SECONDS = (0, 4.16, 59.9, 61, 3599, 3600, 7380)
+NUMBERS = (None, 0, 1, 12, 999, 1125, 1135, 12_350, 999.4, 999.6, 1663370, 43_200_000, 5.5e9, 2.6e15)
+SHARES = (None, 0, 0.5, 0.97123, 1, 0.53125, 0.53375, 0.01645, 0.125, 0.005)  # 53.125 is a tie
+LOSSES = (None, 0, 0.1234, 0.0625, -0.0625, 0.1875, 2.5, 999.9, 12345.6, 1.5e12)
+SECONDS = (0, 0.25, 0.75, 4.16, 60.5, 61.5, 59.9, 61, 3599, 3600, 7380)
 # The Python function that writes the same text.
 ALIKE: tuple[tuple[str, Callable[[Any], str], tuple[Any, ...]], ...] = (
     ("bytesText", units.bytes_text, NUMBERS),
@@ -48,7 +48,8 @@ def test_the_page_writes_numbers_as_the_terminal_does(run: Callable[..., Any]) -
     every = "(it, [name, values]) => values.map(value => it[name](value))"
     for name, write, values in ALIKE:
         assert run("units", every, [name, list(values)]) == [write(value) for value in values], name
-    assert run("units", every, ["msText", [3.14159]]) == [f"{units.ms_text(3.14159)} ms"]
+    times = [3.14159, 0.0625, 12.25, 1000.5, 1234.5, 25_000]
+    assert run("units", every, ["msText", times]) == [f"{units.number_text(time)} ms" for time in times]
     assert run("units", every, ["agoText", [4, 65, 90000]]) == ["now", "1 min ago", "1 d ago"]
 
 

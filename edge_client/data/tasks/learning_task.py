@@ -53,8 +53,10 @@ class Metric:
     width: int = 0
 
     def text(self, value: float) -> str:
-        """`93.12%` of a share, else `0.1234`."""
-        return f"{value:.2%}" if self.share else f"{value:.4g}"
+        """`93.12%` of a share, else `0.1234` or `12,345`."""
+        if self.share:
+            return f"{value:.2%}"
+        return f"{value:,.0f}" if 9999.5 <= abs(value) < 1e7 else f"{value:.4g}"
 
     def worsening(self, before: float, after: float) -> float:
         """By how much `after` is worse: the difference of shares, else relative; negative if better."""

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from edge_client.data.tasks.words import figure_text
+from edge_server.config.units import number_text
 from edge_server.observability.dashboard.run_reader import open_unchanged
 from edge_server.observability.dashboard.run_view import Json
 from edge_server.releases.registry.registry import FILE
@@ -79,7 +80,7 @@ def _measurement_text(measurement: ModelMeasurement | None) -> str:
     if measurement is None:
         return ""
     figures = figure_text(measurement.metrics, "-")
-    return f"{figures} of {measurement.examples} examples, {measurement.latency_ms:.3g} ms"
+    return f"{figures} of {measurement.examples} examples, {number_text(measurement.latency_ms)} ms"
 
 
 def _read(registry: Path, query: str, *values: Any) -> Json:

@@ -5,7 +5,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from edge_server.config.units import UNKNOWN, bytes_text, count_text, duration_text, percent_text, si_text
+from edge_server.config.units import (
+    UNKNOWN,
+    bytes_text,
+    count_text,
+    duration_text,
+    number_text,
+    percent_text,
+    si_text,
+)
 from edge_server.observability.report import costs, document, origin
 from edge_server.observability.report.charts import Chart, Series
 from edge_server.observability.report.contents import RunContents
@@ -85,7 +93,7 @@ def _curves(named: NamedRuns) -> tuple[document.Block, ...]:
     pairs = [(name, run.history) for name, run in named[:MAX_CURVES]]
     charts = (
         _chart("accuracy", "Test accuracy", "accuracy (%)", pairs, lambda r: r.test_accuracy, percent),
-        _chart("loss", "Training loss", "loss", pairs, lambda r: r.train_loss, lambda y: f"{y:.3g}"),
+        _chart("loss", "Training loss", "loss", pairs, lambda r: r.train_loss, number_text),
         Chart(
             "sent",
             "Received from devices so far",

@@ -82,7 +82,7 @@ def _tier_row(run: RunContents, tier: int, devices: Sequence[DeviceRecord]) -> t
             text(last.tier_metrics.get(tier, {}).get(metric.name) if last else None),
             text(fmean(measured) if measured else None),
             text(worst),
-            units.ms_text(fmean(latencies) if latencies else None),
+            units.number_text(fmean(latencies) if latencies else None),
             units.count_text(sum(row.rounds for row in devices)),
             units.bytes_text(sum(row.downlink_bytes for row in devices)),
             units.bytes_text(sum(row.uplink_bytes for row in devices)),
@@ -155,5 +155,5 @@ def _served_row(device: DeviceRecord) -> list[Cell]:
         Cell(onnx, alert=differs),
         Cell(_served_text(device)),
         *_trial_cells(device),
-        *numbers(difference, units.ms_text(device.latency_ms)),
+        *numbers(difference, units.number_text(device.latency_ms)),
     ]

@@ -9,7 +9,7 @@ import numpy as np
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import TASKS
 from edge_client.data.tasks.words import METRICS
-from edge_server.config.units import UNKNOWN, bytes_text, count_text, figure_text, percent_text
+from edge_server.config.units import UNKNOWN, bytes_text, count_text, figure_text, number_text, percent_text
 from edge_server.observability.figures import leading_metric
 from edge_server.observability.report.charts import Chart, Series
 from edge_server.observability.report.document import Cell, Paragraph, Section, Table, numbers, table, words
@@ -35,7 +35,7 @@ def accuracy_chart(history: Sequence[RoundRecord]) -> Chart:
     if not any(candidate.known_points for candidate in series):
         series = [curve("on devices", history, lambda record: record.client_metrics.get(metric.name))]
         title = f"Devices' own data: {metric.name}"
-    text, highest = (percent, 1.0) if metric.share else (number, None)
+    text, highest = (percent, 1.0) if metric.share else (number_text, None)
     return Chart("accuracy", title, unit, tuple(series), text, highest=highest)
 
 
@@ -44,7 +44,7 @@ def loss_chart(history: Sequence[RoundRecord]) -> Chart:
         curve("training", history, lambda record: record.train_loss),
         curve("test", history, lambda record: record.test_loss),
     )
-    return Chart("loss", "Loss", "loss", series, lambda y: f"{y:.3g}", from_zero=True)
+    return Chart("loss", "Loss", "loss", series, number_text, from_zero=True)
 
 
 def bytes_chart(history: Sequence[RoundRecord]) -> Chart:
@@ -58,7 +58,7 @@ def bytes_chart(history: Sequence[RoundRecord]) -> Chart:
 
 def time_chart(history: Sequence[RoundRecord]) -> Chart:
     series = (curve("duration", history, lambda record: record.duration_s),)
-    return Chart("time", "Time per round", "time (s)", series, lambda y: f"{y:.3g}", from_zero=True)
+    return Chart("time", "Time per round", "time", series, lambda y: f"{number_text(y)} s", from_zero=True)
 
 
 def curve(label: str, history: Sequence[RoundRecord], value: Callable[[RoundRecord], float | None]) -> Series:
@@ -68,10 +68,6 @@ def curve(label: str, history: Sequence[RoundRecord], value: Callable[[RoundReco
 def percent(accuracy: float) -> str:
     """An accuracy as an axis label, in percent with up to four digits."""
     return f"{100 * accuracy:.4g}%"
-
-
-def number(value: float) -> str:
-    return f"{value:.3g}"
 
 
 def _tier(tier: int, metric: Metric) -> Callable[[RoundRecord], float | None]:

@@ -54,7 +54,7 @@ def device_table(summary: Summary, *, dense: bool = False) -> Table:
     add_numbers(table, "ms/img" if dense else "ms/image")
     for device in summary.devices:
         mark = [Text("differs" if runtimes_differ(device) else "", style="red")] if differs else []
-        table.add_row(*_device_cells(device), *mark, units.ms_text(device.latency_ms))
+        table.add_row(*_device_cells(device), *mark, units.number_text(device.latency_ms))
     return table
 
 

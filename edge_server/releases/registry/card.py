@@ -137,7 +137,7 @@ def _row(tier: TierModel, files: str) -> tuple[str, ...]:
         units.si_text(tier.macs),
         units.leading_text(tier.test_metrics),
         f"{units.leading_text(tier.device_metrics)} ({tier.devices}{_serving_text(tier)})",
-        units.ms_text(tier.device_latency_ms),
+        units.number_text(tier.device_latency_ms),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.data.tasks.words import leading
-from edge_server.config.units import UNKNOWN, bytes_text, count_text, figure_text, ms_text, ratio_text
+from edge_server.config.units import UNKNOWN, bytes_text, count_text, figure_text, number_text, ratio_text
 from edge_server.releases.registry.registry import TierModel, Version
 from schemas.errors import PeerError
 from schemas.tensors.files import FileGroups
@@ -27,7 +27,7 @@ FIELDS: dict[str, tuple[Callable[[TierModel], float | None], Callable[[float], s
     "ratio": (lambda tier: tier.ratio, ratio_text),
     "bytes": (lambda tier: tier.bytes, bytes_text),
     "parameters": (lambda tier: tier.parameters, lambda count: count_text(int(count))),
-    "ms/image on devices": (lambda tier: tier.device_latency_ms, ms_text),
+    "ms/image on devices": (lambda tier: tier.device_latency_ms, number_text),
 }
 
 

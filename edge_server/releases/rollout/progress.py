@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from edge_client.system.plain_text import say
-from edge_server.config.units import clean, clock_text, leading_text, ms_text, names_text
+from edge_server.config.units import clean, clock_text, leading_text, names_text, number_text
 from edge_server.releases.rollout.groups import MODELS, GroupVerdict, count_group, judge, missing_tiers
 from edge_server.releases.rollout.machine import eligible, group_name
 from edge_server.releases.rollout.state import Rollout, RolloutPhase, Words
@@ -134,10 +134,10 @@ def comparison_text(target: Target) -> str:
     if target.report is None or target.report.candidate is None:
         return "nothing was measured"
     old, new = target.report.running, target.report.candidate
-    text = f"{leading_text(new.metrics)} of {new.examples} examples, {ms_text(new.latency_ms)} ms"
+    text = f"{leading_text(new.metrics)} of {new.examples} examples, {number_text(new.latency_ms)} ms"
     if old is None:
         return f"{text}; it ran none before"
-    return f"{leading_text(old.metrics)} -> {text}, before {ms_text(old.latency_ms)} ms"
+    return f"{leading_text(old.metrics)} -> {text}, before {number_text(old.latency_ms)} ms"
 
 
 def _moves(before: Rollout | None, now: Rollout) -> Iterator[str]:

@@ -15,8 +15,8 @@ export const testedOf = ({ name, where }, line) => (where === OWN_DATA ? line.cl
 /** `test accuracy`, or `own data accuracy` of the devices. */
 export const nameOf = ({ name, where }) => `${where} ${name}`;
 
-/** A figure as text: `97.12%` of a share, else `0.123`. */
-export const figureText = ({ share }, value) => (share ? percentText(value) : scoreText(value));
+/** A figure as text: `97.12%` of a share, else `0.1234`. */
+export const figureText = ({ share }, value) => (share ? percentText(value) : scoreText(value, 4));
 
 /** The tested round with the best figure, or null. */
 export function bestOf(metric, history) {

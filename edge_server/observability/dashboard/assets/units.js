@@ -4,14 +4,26 @@ export const UNKNOWN = "-";
 const PREFIXES = ["", "k", "M", "G", "T", "P"];
 const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
 
+/** A number to some decimals, a tie such as 53.125 to the even digit, as Python has it. */
+function fixed(value, decimals) {
+  const text = value.toFixed(decimals);
+  const tie = Math.abs(value * 2 ** (decimals + 1)) % 2 === 1;
+  return tie && text.at(-1) % 2 ? (value - (Math.sign(value) * 10 ** -decimals) / 2).toFixed(decimals) : text;
+}
+
+const rounded = (value, decimals = 0) => Number(fixed(value, decimals));
+
+/** A number to that many significant digits. */
+const significant = (value, digits) => rounded(value, Math.max(0, digits - 1 - Math.floor(Math.log10(Math.abs(value) || 1))));
+
 /** Three digits, a space and the prefix, which is empty below a thousand. */
 function scaled(count) {
   let value = Number(count);
   for (const prefix of PREFIXES.slice(0, -1)) {
-    if (Math.abs(value) < 999.5) return `${Number(value.toPrecision(3))} ${prefix}`;
+    if (Math.abs(value) < 999.5) return `${significant(value, 3)} ${prefix}`;
     value /= 1000;
   }
-  return `${Math.round(value).toLocaleString("en")} ${PREFIXES.at(-1)}`;
+  return `${rounded(value).toLocaleString("en")} ${PREFIXES.at(-1)}`;
 }
 
 /** Bytes in decimal units: `1.66 MB`. */
@@ -24,26 +36,26 @@ export const siText = (count) => (known(count) ? scaled(count).trimEnd() : UNKNO
 export const countText = (count) => (known(count) ? count.toLocaleString("en") : UNKNOWN);
 
 /** A share of one as a percentage: `97.12%`. */
-export const percentText = (share) => (known(share) ? `${(share * 100).toFixed(2)}%` : UNKNOWN);
+export const percentText = (share) => (known(share) ? `${fixed(share * 100, 2)}%` : UNKNOWN);
 
 /** A share of one in whole percent: `70%`. */
-export const ratioText = (ratio) => (known(ratio) ? `${(ratio * 100).toFixed(0)}%` : UNKNOWN);
+export const ratioText = (ratio) => (known(ratio) ? `${fixed(ratio * 100, 0)}%` : UNKNOWN);
 
 /** A loss to three decimals, in powers of ten once it has run away. */
 export function lossText(loss) {
   if (!known(loss)) return UNKNOWN;
-  if (Math.abs(loss) < 1000) return loss.toFixed(3);
+  if (Math.abs(loss) < 1000) return fixed(loss, 3);
   return loss.toExponential(2).replace(/e([+-])(\d)$/, "e$10$2");
 }
 
 /** Milliseconds, three digits, with the unit. */
-export const msText = (ms) => (known(ms) ? `${Number(ms.toPrecision(3))} ms` : UNKNOWN);
+export const msText = (ms) => (known(ms) ? `${scoreText(ms)} ms` : UNKNOWN);
 
 /** A duration: `4.2 s`, `1 min 05 s`, `2 h 03 min`. */
 export function durationText(seconds) {
   if (!known(seconds)) return UNKNOWN;
-  if (Math.round(seconds * 10) / 10 < 60) return `${seconds.toFixed(1)} s`;
-  const whole = Math.round(seconds);
+  if (rounded(seconds, 1) < 60) return `${fixed(seconds, 1)} s`;
+  const whole = rounded(seconds);
   const two = (value) => String(value).padStart(2, "0");
   if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
   return `${Math.floor(whole / 3600)} h ${two(Math.floor((whole % 3600) / 60))} min`;
@@ -80,15 +92,16 @@ export function momentText(seconds) {
 /** The clock of a moment in this place's time: `14:02`. */
 export const minuteText = (seconds) => new Date(seconds * 1000).toLocaleTimeString(undefined, { hour12: false, hour: "2-digit", minute: "2-digit" });
 
-/** A score of any size, three digits: `0.0123`, `1.2e-7`. */
-export function scoreText(score) {
+/** A score of any size, three digits: `0.0123`, `12,345`, `1.2e-7`. */
+export function scoreText(score, digits = 3) {
   if (!known(score)) return UNKNOWN;
-  const small = score !== 0 && Math.abs(score) < 1e-4;
-  return small ? score.toExponential(1) : String(Number(score.toPrecision(3)));
+  const size = Math.abs(score);
+  if (size >= 10 ** digits - 0.5 && size < 1e7) return rounded(score).toLocaleString("en");
+  return size !== 0 && size < 1e-4 ? score.toExponential(1) : String(significant(score, digits));
 }
 
 /** Degrees: `48.5 °C`. */
-export const celsiusText = (celsius) => (known(celsius) ? `${celsius.toFixed(1)} °C` : UNKNOWN);
+export const celsiusText = (celsius) => (known(celsius) ? `${fixed(celsius, 1)} °C` : UNKNOWN);
 
 /** ` of 10`; nothing for a run without end, which has 0 rounds. */
 export const ofRounds = ({ rounds }) => (rounds ? ` of ${rounds}` : "");
