@@ -58,6 +58,21 @@ Stopped = Callable[[Callable[[], None]], AbstractContextManager[None]]
 """Inside, what asks the user's run to end calls the function."""
 
 
+@contextlib.contextmanager
+def ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
+    """As `stopped_by_signals`, for a run that others follow: no other begins, even if this one ends."""
+    received: list[bool] = []
+
+    def stop() -> None:
+        received.append(True)
+        end()
+
+    with launch.stopped_by_signals(stop):
+        yield
+    if received:
+        raise KeyboardInterrupt
+
+
 def simulate(
     config: Config,
     *,
@@ -82,7 +97,15 @@ def simulate(
 def _measure_statistics(config: Config, folder: Path) -> records.Summary:
     """Simulate a pass of statistics, from its beginning if it was cut off."""
     shutil.rmtree(folder, ignore_errors=True)
-    return _simulate(config, folder, WatcherGroup(), resume=False, export=False, notify=launch.print_notices)
+    return _simulate(
+        config,
+        folder,
+        WatcherGroup(),
+        resume=False,
+        export=False,
+        notify=launch.print_notices,
+        stopped=ended_by_signals,
+    )
 
 
 def _simulate(
@@ -132,7 +155,7 @@ def _simulate(
             )
             with stopped(simulation.stop):
                 summary = simulation.run(resumed.boundary if resumed else None)
-    write_report(folder.path)
+                write_report(folder.path)
     return summary
 
 

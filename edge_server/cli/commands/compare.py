@@ -124,7 +124,7 @@ def _compare(args: argparse.Namespace) -> int:
     from edge_server.simulation.experiments.ended_runs import take_runs
     from edge_server.simulation.experiments.progress import Lines
     from edge_server.simulation.experiments.publish import publish
-    from edge_server.simulation.simulator import simulate
+    from edge_server.simulation.simulator import ended_by_signals, simulate
     from edge_server.storage.provenance import provenance
     from schemas.errors import ConfigError
 
@@ -150,6 +150,8 @@ def _compare(args: argparse.Namespace) -> int:
     for source in args.take:
         say(f"{source}: {format_count(take_runs(source, plan, out), 'run')} taken", file=sys.stderr)
     run = partial(simulate, export=False, notify=print_new_notices)
+    if args.parallel == 1:
+        run = partial(run, stopped=ended_by_signals)
     findings = run_comparison(plan, out, simulate=run, progress=Lines(sys.stderr), parallel=args.parallel)
     publish(plan, findings, out, made)
     _show(findings, out, args.format)

@@ -10,6 +10,8 @@ import torch
 
 from edge_server.cli.commands.compare import EXAMPLES
 from edge_server.cli.main import EDGE_SERVER
+from edge_server.observability.report.report import write_report
+from edge_server.simulation import simulator
 from edge_server.simulation.experiments import runner
 from edge_server.simulation.experiments.cells import RunSelection, make_plan
 from edge_server.simulation.experiments.compare import named_experiment
@@ -87,6 +89,32 @@ def test_sigterm_before_the_first_round_says_what_to_do(
 
     assert EDGE_SERVER.run(words) == 143
     assert f"interrupted; to continue: edge-server {shlex.join(words)}" in capsys.readouterr().err
+
+
+def test_ctrl_c_at_the_end_of_a_run_begins_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(folder: Path) -> None:
+        signal.raise_signal(signal.SIGINT)
+        write_report(folder)
+
+    monkeypatch.setattr(simulator, "write_report", interrupted)
+    words = [
+        "compare",
+        "fedavg",
+        "rounds=1",
+        "num-clients=2",
+        "model.name=mlp",
+        "workers=1",
+        "--seeds",
+        "1,2",
+    ]
+
+    assert EDGE_SERVER.run([*words, "--out", str(tmp_path)]) == 130
+
+    assert "interrupted; to continue: " in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "runs").iterdir() if path.is_dir()] == ["fedavg-result-seed1"]
+    assert read_run_files(tmp_path / "runs" / "fedavg-result-seed1").summary.outcome == "finished"
 
 
 def test_a_notice_of_several_runs_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
