@@ -1,5 +1,6 @@
 """Latency, throughput and memory of an exported network on this machine, without torch."""
 
+import ctypes
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from schemas.errors import EdgeError
 
 BATCH = 32  # images per run when measuring throughput
 _WARM_UP_RUNS = 3
+_END_S = 2.0  # For the run of a network that is under way
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,18 @@ def collect(found: Iterator[BenchResult], results: list[BenchResult], deadline_s
         finally:
             done.set()
 
-    threading.Thread(target=measure, name="bench", daemon=True).start()
-    if not done.wait(deadline_s):
-        raise EdgeError(f"not measured within {deadline_s:g} s: --deadline waits longer")
+    thread = threading.Thread(target=measure, name="bench", daemon=True)
+    thread.start()
+    try:
+        if not done.wait(deadline_s):
+            raise EdgeError(f"not measured within {deadline_s:g} s: --deadline waits longer")
+    except BaseException:
+        # A thread that returns from the network while the interpreter ends would abort the process.
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit)
+        )
+        thread.join(_END_S)
+        raise
     if failed:
         raise failed[0]
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -16,10 +17,10 @@ from onnx import TensorProto, helper
 from PIL import Image
 
 from edge_client.cli.main import main
-from edge_client.inference.benchmark import BenchResult, bench, resident_bytes, thread_counts
+from edge_client.inference.benchmark import BenchResult, bench, collect, resident_bytes, thread_counts
 from edge_client.inference.onnx_model import LoadedModel, load_model
 from edge_client.inference.queries import read_image
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, EdgeError
 from schemas.values import Preprocessing
 
 ROOT = Path(__file__).parents[3]
@@ -272,6 +273,21 @@ def test_ctrl_c_prints_what_bench_has_measured(
         never.set()
         signal.signal(signal.SIGINT, before)
     assert "1.000" in capsys.readouterr().out
+
+
+def test_the_thread_that_measures_ends_before_the_interpreter_does() -> None:
+    def measured() -> Iterator[BenchResult]:
+        try:
+            while True:
+                time.sleep(0)
+        finally:
+            ended.set()
+        yield
+
+    ended = threading.Event()
+    with pytest.raises(EdgeError, match="not measured within"):
+        collect(measured(), [], 0.1)
+    assert ended.is_set()
 
 
 def test_bench_needs_no_torch_and_no_onnx(model_path: Path) -> None:
