@@ -90,7 +90,9 @@ def test_a_script_needs_no_guard_and_its_network_is_in_its_workers(tmp_path: Pat
         text=True,
         timeout=DEADLINE_S,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    # A slow machine shows the progress.
+    assert all(line.startswith("simulation: round ") for line in done.stderr.splitlines()), done.stderr
     accuracy, losses = done.stdout.splitlines()
     assert 0 < float(accuracy) < 1
     torch.manual_seed(0)
