@@ -86,6 +86,8 @@ class Agent:
                 self.restart_wanted = isinstance(event, RestartWanted)
                 self._stopped = True
                 self.runner.step(Stopping())
+                if not self.restart_wanted:
+                    log.info("stopped; the same command continues with what is in the state folder")
             case broker_link.LinkUp():
                 self._on_connected(event)
             case broker_link.LinkDown():

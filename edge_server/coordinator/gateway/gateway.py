@@ -104,6 +104,7 @@ class SiteGateway:
                 raise event
             case Stop():
                 self._over = True
+                self._progress.say("stopped; the same command continues")
             case _:
                 self.step(event)
 

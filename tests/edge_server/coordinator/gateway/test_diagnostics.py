@@ -73,10 +73,9 @@ def test_an_operator_reaches_a_device_behind_a_gateway(tmp_path: Path, monkeypat
         running_broker("embedded", tmp_path / "above") as above,
         running_broker("embedded", tmp_path / "below") as below,
     ):
-        upstream = parse_address(above.url)
-        gateway = SiteGateway(
-            upstream, parse_address(below.url), federation="home", site=SITE, folder=tmp_path / "gateway"
-        )
+        upstream, shown = parse_address(above.url), list[str]()
+        names, folder = {"federation": "home", "site": SITE}, tmp_path / "gateway"
+        gateway = SiteGateway(upstream, parse_address(below.url), **names, folder=folder, show=shown.append)
         device = agent(DEVICE, below.url, tmp_path)
         threads = [threading.Thread(target=part.run) for part in (gateway, device)]
         for thread in threads:
@@ -91,6 +90,7 @@ def test_an_operator_reaches_a_device_behind_a_gateway(tmp_path: Path, monkeypat
                 thread.join(DEADLINE_S)
     assert "<data>" in json.dumps(found[DEVICE].document)
     assert by_label.keys() == {DEVICE}
+    assert shown[-1] == "stopped; the same command continues"
     assert by_label[DEVICE].status is Status.ANSWERED
 
 
