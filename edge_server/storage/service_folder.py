@@ -99,7 +99,7 @@ def default_service_folder() -> Path:
 def open_service_folder(path: Path | None) -> ServiceFolder:
     """The existing folder that the user names, or the default one; raises `ConfigError` if there is none."""
     folder = ServiceFolder(path or default_service_folder())
-    if not folder.path.is_dir():
+    if not folder.path.is_dir() or (folder.path / "history.jsonl").exists():
         raise ConfigError(
             f"{folder.path}: there is no service folder",
             remedy=f"`edge-server serve DIR` makes one, and --service DIR or ${VARIABLE} names it",

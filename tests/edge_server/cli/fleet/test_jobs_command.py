@@ -113,9 +113,16 @@ def test_the_table_says_that_no_service_runs(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out.count("no service runs in this folder: edge-server serve") == 2
 
 
-def test_a_folder_that_is_missing_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_folder_that_is_missing_or_of_a_run_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("EDGE_SERVICE", "/nowhere")
     assert jobs("list") == 2
     assert "/nowhere: there is no service folder" in capsys.readouterr().err
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "history.jsonl").touch()
+    monkeypatch.setenv("EDGE_SERVICE", str(run))
+    assert jobs("list") == 2
+    assert "there is no service folder" in capsys.readouterr().err
+    assert [path.name for path in run.iterdir()] == ["history.jsonl"]
