@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Guess: onnxmltools converts an XGBRegressor of two outputs, as of a temperature and a humidity, and one with the objective
 # `reg:logistic`, as of a share from 0 to 1, so that ONNX answers as XGBoost, or it refuses them.
-# What happens: the trees of all outputs are added up in the first column and the second is 0. A share comes out
-# without its logistic function, from below 0 to above 1, and with an offset besides. A classifier of several labels becomes one
-# of two classes. Nothing is said. A single output of `reg:squarederror` is right.
+# What happens: the trees of all outputs are added up in the first column and the second is 0; onnxruntime warns of the shape. A
+# share comes out without its logistic function, from below 0 to above 1, and with an offset besides. A classifier of several
+# labels becomes one of two classes. Nothing is said of either. A single output of `reg:squarederror` is right.
 set -euo pipefail
 cd "$(mktemp -d)"
 python3 -m venv venv
