@@ -121,7 +121,8 @@ MAY_DIFFER = (
 
 def open_folder(out: Path, config: Config, *, resume: bool) -> RunFolder:
     """The run folder at `out`; `ConfigError` if the run to resume is missing or configured otherwise."""
-    remedy = "continue it with --resume, "
+    asks = config.federation.statistics or not config.federation.trains
+    remedy = "" if asks or config.clients.mode == "buffered" else "continue it with --resume, "
     folder = _reopen(out, config) if resume else RunFolder.create(out, config, remedy=remedy)
     write_provenance(folder.path)
     return folder

@@ -8,10 +8,13 @@ import pytest
 
 from edge_server.cli.main import main
 from edge_server.config.board_profiles import profile
+from edge_server.config.load import load_config
 from edge_server.coordinator.round_recorder import RoundRecorder
 from edge_server.simulation import simulator
 from edge_server.simulation.population import VirtualDevice
+from edge_server.simulation.resume import open_folder
 from edge_server.simulation.simulator import Availability
+from schemas.errors import ConfigError
 from tests.edge_server.simulation.in_process import in_process
 from tests.edge_server.simulation.small import SMALL, StopAfter, history, last_model, run
 from tests.slow import mark_slow
@@ -37,6 +40,15 @@ def test_the_number_of_workers_changes_nothing(unbroken: Path, tmp_path: Path) -
 def test_another_seed_changes_history(unbroken: Path, tmp_path: Path) -> None:
     run(tmp_path / "other", "attending", *MIXED, "federation.seed=1")
     assert (tmp_path / "other" / "history.jsonl").read_bytes() != (unbroken / "history.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "word", ["federation.trains=false", "federation.statistics=true", "clients.mode=buffered"]
+)
+def test_a_run_that_cannot_be_resumed_is_not_offered_it(tmp_path: Path, word: str) -> None:
+    (tmp_path / "history.jsonl").touch()
+    with pytest.raises(ConfigError, match="holds an earlier run: name another folder"):
+        open_folder(tmp_path, load_config("fedavg", [word, "num-clients=10"]), resume=False)
 
 
 def test_virtual_time_increases_from_round_to_round(unbroken: Path) -> None:
