@@ -10,7 +10,15 @@ from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.run_context import RunContext
 from edge_server.coordinator.validation import consistency, round_review
 from edge_server.coordinator.validation.leave_one_out import Closing, LeaveOneOut, model_without
-from edge_server.coordinator.validation.norms import MODEL, STATISTICS, NormBound, Norms, Outliers, norms_of
+from edge_server.coordinator.validation.norms import (
+    MODEL,
+    STATISTICS,
+    NormBound,
+    Norms,
+    Outliers,
+    is_model,
+    norms_of,
+)
 from edge_server.rounds.quarantine import site_key
 from edge_server.storage.journal_reader import ExaminedUpdate
 from edge_server.strategy.aggregation.combiners import cosines_to_others
@@ -73,7 +81,7 @@ class UpdateHistory:
         of the task may be lower.
         """
         self.replays.check(update.device, update.blob.digest, update.round, moved=moved)
-        known = self.norms.is_known(MODEL)
+        known = all(self.norms.is_known(kind) for kind in norms if is_model(kind))
         reference = None if known else self.measure(consistency.magnitudes_of({MODEL: params})).get(MODEL)
         self.norms.check(norms, reference, tried=self._compared)
         late = update.round <= round_number

@@ -18,12 +18,14 @@ from schemas.submodel import ChannelMap
 
 Norms = Mapping[str, float]
 """The norm of each kind of array: `model`, `model statistics`, every other parameter group, and arrays that
-rules bound separately; also the largest number of each kind, as `model peak`."""
+rules bound separately; also the largest number of each kind, as `model peak`. Of a task that trains a part,
+the model's are `model from NAME` and `model peak from NAME`, by the first trained array."""
 
 MODEL = "model"
 STATISTICS = "model statistics"
 SIGMA = 1.4826  # A normal distribution's standard deviation over its MAD
 PEAK = " peak"
+FROM = " from "
 PEAK_SPREAD = 2.0
 """Spread of largest numbers in a round, relative to that of norms: in a fleet of four with unlike data the
 largest number of an honest device was six medians in five rounds of ten."""
@@ -57,6 +59,26 @@ def norms_of(
             kinds.setdefault(kind, []).append(size)
     norms = {kind: _root_mean_square(magnitudes) for kind, magnitudes in kinds.items()}
     return norms | {f"{kind}{PEAK}": max(m.largest for m in magnitudes) for kind, magnitudes in kinds.items()}
+
+
+def of_part(norms: Norms, trained: Sequence[str] | None) -> Norms:
+    """The norms of an update of which these arrays are trained, all by default.
+
+    Its model is compared with that of devices that train the same part: a head moves further than blocks.
+    """
+    if trained is None:
+        return norms
+    return {f"{kind}{FROM}{trained[0]}" if kind in TESTED else kind: norm for kind, norm in norms.items()}
+
+
+def is_model(kind: str) -> bool:
+    """Whether a norm is that of the model, or of the part of it that is trained."""
+    return _whole(kind) == MODEL
+
+
+def _whole(kind: str) -> str:
+    """The kind without the part that is trained."""
+    return kind.partition(FROM)[0]
 
 
 def _root_mean_square(sizes: Iterable[Magnitude]) -> float:
@@ -101,15 +123,15 @@ class NormBound:
         weights. The bound is at least `norm-factor` medians, since the MAD of equal norms is 0.
         """
         if not self.is_known(kind):
-            return self.settings.norm_first * reference if kind == MODEL and reference else None
+            return self.settings.norm_first * reference if is_model(kind) and reference else None
         most = _bound(self.recent[kind], self.settings)
-        return most if kind == MODEL else MEASURED_SPREAD * most
+        return most if is_model(kind) else MEASURED_SPREAD * most
 
     def check(self, norms: Norms, reference: float | None = None, *, tried: bool = False) -> None:
         """Raise `PeerError` for the first kind with a norm beyond its bound, or beyond `TRIED` of them."""
         for kind, norm in norms.items():
             most = self.bound(kind, reference)
-            if most is not None and tried and kind in TESTED and self.is_known(kind):
+            if most is not None and tried and _whole(kind) in TESTED and self.is_known(kind):
                 most *= TRIED
             if self.settings.norm_bound and most is not None and norm > most:
                 raise out_of_bounds(_words(kind, norm, most, "now"))
@@ -130,9 +152,9 @@ class NormBound:
         refused, suspects = dict[str, str](), dict[str, str]()
         for kind in sorted({kind for norms in updates.values() for kind in norms}):
             usual = self._usual([norms[kind] for norms in updates.values() if norms.get(kind)], kind)
-            usual *= (spreads or {}).get(kind.removesuffix(PEAK), 1.0)
-            usual *= PEAK_SPREAD if kind.endswith(PEAK) else 1.0
-            tries = tried and kind in TESTED
+            usual *= (spreads or {}).get(_whole(kind).removesuffix(PEAK), 1.0)
+            usual *= PEAK_SPREAD if _whole(kind).endswith(PEAK) else 1.0
+            tries = tried and _whole(kind) in TESTED
             recent = self.bound(kind) if tries else None
             least, most = (usual, usual) if recent is None else sorted((usual, recent))
             for device, norms in updates.items():
@@ -183,5 +205,5 @@ def _bound(norms: Sequence[float], settings: FirewallSettings) -> float:
 
 
 def _words(kind: str, norm: float, most: float, when: str) -> str:
-    what = "the largest" if kind.endswith(PEAK) else "a typical"
-    return f"{what} number of '{kind.removesuffix(PEAK)}' is {norm:.3g}, at most {most:.3g} is usual {when}"
+    what = "the largest" if _whole(kind).endswith(PEAK) else "a typical"
+    return f"{what} number of '{kind.replace(PEAK, '', 1)}' is {norm:.3g}, at most {most:.3g} is usual {when}"
