@@ -66,7 +66,7 @@ def of_part(norms: Norms, trained: Sequence[str] | None) -> Norms:
 
     Its model is compared with that of devices that train the same part: a head moves further than blocks.
     """
-    if trained is None:
+    if not trained:
         return norms
     return {f"{kind}{FROM}{trained[0]}" if kind in TESTED else kind: norm for kind, norm in norms.items()}
 
