@@ -183,6 +183,7 @@ def _connect(
         model.context.channel_map,
         model.context.testing.canary(model.network),
         lambda: (model.params_of(SubModelSpec()), model.state.round),
+        parts=model.context.parts,
     )
     tests = RoundTests(model, storage.folder)
     recorder = RoundRecorder(storage, tests, last_round=model.context.config.federation.last_round)

@@ -146,6 +146,11 @@ class RunContext:
         return self.network.parts.frozen(self.channel_map)
 
     @property
+    def parts(self) -> Mapping[str, str]:
+        """The parts that the same tiers train, by which updates are compared."""
+        return self.network.parts.by_tiers(self.channel_map)
+
+    @property
     def trained_share(self) -> TrainedShare | None:
         """How many numbers devices train; None if all."""
         numbers = self.network.parts.count_trained(self.channel_map)
@@ -184,6 +189,7 @@ class RunContext:
             sites=run.sites,
             groups=strategy.groups,
             transforms=strategy.transforms,
+            parts=self.parts,
             uploads_at_once=self.config.clients.uploads_at_once,
         )
 

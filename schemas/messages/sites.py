@@ -13,7 +13,7 @@ from schemas.base import Digest, Frozen, Name
 from schemas.messages.message import MAX_MESSAGE_BYTES, Message, ServedMessage
 from schemas.strategy import Component
 from schemas.tensors.chunks import BlobRef, digest_of, encode_json
-from schemas.values import MAX_SITES, Attempt, Count, RoundNumber
+from schemas.values import MAX_SITES, Attempt, Count, RoundNumber, Text
 
 
 class SiteBirth(Message):
@@ -35,8 +35,9 @@ class SiteDeath(Message):
 class SiteTerms(ServedMessage):
     """To a gateway: what it needs to examine and add the updates of a run.
 
-    `sites` are the federation's; `groups` and `transforms` are those of its strategy. At most
-    `uploads_at_once` devices of the site upload at the same time.
+    `sites` are the federation's; `groups` and `transforms` are those of its strategy. `parts` has, of each
+    array that some tiers train, the first one that the same tiers train. At most `uploads_at_once` devices of
+    the site upload at the same time.
     """
 
     kind: Literal["site-terms"] = "site-terms"
@@ -45,6 +46,7 @@ class SiteTerms(ServedMessage):
     sites: Annotated[tuple[Name, ...], Field(max_length=MAX_SITES)]
     groups: Annotated[tuple[Component, ...], Field(max_length=64)] = ()
     transforms: Annotated[tuple[Component, ...], Field(max_length=64)] = ()
+    parts: Annotated[Mapping[Text, Text], Field(exclude_if=lambda parts: not parts)] = {}
     uploads_at_once: int = Field(default=32, ge=1)
     max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
 

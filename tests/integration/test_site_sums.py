@@ -115,6 +115,7 @@ class SiteBench(Bench):
     [
         ("attending", ["model.name=two-nn"]),
         slow("fedavg", ["model.name=cnn-batch", "tiers.ratios=[0.5, 0.0]"]),
+        ("fedavg", ["tiers.ratios=[0.5, 0.0]", 'tiers.train=["head", "all"]']),
         ("fedavg", ["model.name=mlp", 'strategy.uplink=[{name="top-k", share=0.1}, "int8", "zstd"]']),
     ],
 )
@@ -158,6 +159,21 @@ def test_a_sum_beyond_its_members_receipts_is_refused(bench: SiteBench, change: 
     )
     verdict = bench.checked(found.model_copy(update={"blob": blob}), updates)
     assert words in verdict.detail
+
+
+def test_a_receipt_has_the_norms_of_the_parts_that_its_tier_trains(tmp_path: Path):
+    bench = SiteBench(tmp_path, "fedavg", "tiers.ratios=[0.5, 0.0]", 'tiers.train=["head", "all"]')
+    updates = bench.answers(1)
+    found = {
+        name: set(update.receipt.norms) for name, update in updates.items() if update.receipt is not None
+    }
+    head, rest = {"model", "model peak"}, {"model from linear1.bias", "model peak from linear1.bias"}
+    assert found == {"barn.weak": head, "barn.strong": head | rest}
+    _, request = bench.weighed(1, updates)
+    total = bench.added(request, updates)
+    assert bench.checked(total, updates).detail == ""
+    weak = {**updates, "barn.strong": updates["barn.weak"]}
+    assert "'linear1.bias' of the sum exceeds" in bench.checked(total, weak).detail
 
 
 def test_a_file_that_is_no_sum_is_refused(bench: SiteBench):

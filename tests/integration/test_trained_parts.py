@@ -12,7 +12,7 @@ from schemas.capabilities import ALL, Capability
 from schemas.messages import TrainTask
 from schemas.tensors.arrays import Array
 from schemas.tensors.files import FileGroups
-from tests.edge_server.simulation.small import run
+from tests.edge_server.simulation.small import history, run
 from tests.groups import read_groups
 from tests.integration.bench import Bench
 from tests.slow import slow
@@ -66,6 +66,16 @@ def test_tiers_train_unlike_parts_of_one_network(tmp_path: Path) -> None:
     after = bench.coordinator.model.state.params
     changed = {name for name in start if (start[name] != after[name]).any()}
     assert changed == {"linear2.weight", "linear2.bias", *PART}
+
+
+def test_no_tier_is_refused_for_what_it_trains(tmp_path: Path) -> None:
+    """With a norm bound alone: no update is tried on test data in place of a refusal."""
+    tiers = 'tiers.train=["head", "head", ["linear2", "head"], "linear*", "all"]'
+    small = ("num-clients=5", "rounds=4", "batch-size=8", "samples-per-client=24", "test-samples=20")
+    run(tmp_path / "run", "fedavg", WORDS[0], WORDS[1], *small, tiers, "firewall.leave-one-out=0")
+    rows = history(tmp_path / "run")
+    assert len(rows) == 4
+    assert not any(row["rejected"] for row in rows)
 
 
 def test_a_device_that_is_too_old_for_frozen_layers_is_left_out(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ UNSET = {
     "birth": {"labels", "model", "can"},
     "update": {"drift", "receipt"},
     "site-sum": {"lost"},
-    "site-terms": {"epoch"},
+    "site-terms": {"parts", "epoch"},
     "sum-request": {"epoch"},
     "round-announcement": {"epoch"},
     "federation-end": {"epoch"},

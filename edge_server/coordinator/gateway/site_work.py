@@ -37,11 +37,13 @@ class SiteWork:
         self._maps: dict[str, ChannelMap] = {}
         self._rules: tuple[GroupRule, ...] = ()
         self._transforms: tuple[Transform, ...] = ()
+        self._trained_parts = norms.ALL
 
     def take_terms(self, terms: SiteTerms) -> None:
         """Make the components that the run uses; `ConfigError` if this machine lacks one of them."""
         self._rules = tuple(make_component("group rule", GROUPS, rule) for rule in terms.groups)
         self._transforms = tuple(make_component("transform", TRANSFORMS, one) for one in terms.transforms)
+        self._trained_parts = terms.parts
 
     def most_bytes(self, task: Task | None) -> int:
         """Most bytes of an honest answer to a task."""
@@ -81,7 +83,7 @@ class SiteWork:
         small = _small_groups(found.groups)
         return SiteReceipt(
             site=self._site,
-            norms=norms.norms_of(model, channel_map),
+            norms=norms.norms_of(model, channel_map, parts=self._trained_parts),
             moved=consistency.is_moved(model),
             parameters=None if set(names) == channel_map.parameters.keys() else names,
             groups=self._store.put_groups(small, chunk_bytes=update.blob.chunk_bytes) if small else None,

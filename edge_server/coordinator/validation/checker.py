@@ -12,7 +12,7 @@ from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.run_context import RunContext
 from edge_server.coordinator.run_storage import RunStorage
 from edge_server.coordinator.validation import consistency, harm_review
-from edge_server.coordinator.validation.norms import MIN_UPDATES, Outliers, of_part
+from edge_server.coordinator.validation.norms import MIN_UPDATES, Outliers
 from edge_server.coordinator.validation.update import (
     NOT_ITS_BYTES,
     Examination,
@@ -179,7 +179,7 @@ class UpdateChecker:
     def _record(self, check: PendingCheck, found: Examination, state: State) -> UpdateChecked:
         """Compare an examined update with earlier ones, and write the verdict to the journal."""
         update, ratio = check.update, check.task.ratio
-        norms = self._norms(update, found, check.task.trained)
+        norms = self._norms(update, found)
         reason, detail = self._judge(check, found, norms, state)
         self.history.record(update, norms, reason)
         # A refused blob is kept until the next planning: another device may have sent the same bytes.
@@ -188,12 +188,10 @@ class UpdateChecker:
         self._journal.write_examined(update, reason=reason, ratio=ratio, norms=norms)
         return UpdateChecked(check.command.device, update.blob.digest, reason, detail)
 
-    def _norms(
-        self, update: Update, found: Examination, trained: Sequence[str] | None
-    ) -> Mapping[str, float]:
+    def _norms(self, update: Update, found: Examination) -> Mapping[str, float]:
         """The norms of an update, measured here and at its site."""
         norms = self.history.measure(found.sizes)
-        return of_part(norms if update.receipt is None else {**update.receipt.norms, **norms}, trained)
+        return norms if update.receipt is None else {**update.receipt.norms, **norms}
 
     def _judge(
         self, check: PendingCheck, found: Examination, norms: Mapping[str, float], state: State
@@ -246,7 +244,9 @@ def make_checker(
     # A buffered round may be a single update.
     many = fleet.mode == "rounds" and fleet.num_clients >= MIN_UPDATES
     compared = many and harm_review.compares(context)
-    history = harm_review.UpdateHistory(firewall, context.channel_map, canary, rules, compared=compared)
+    history = harm_review.UpdateHistory(
+        firewall, context.channel_map, canary, rules, parts=context.parts, compared=compared
+    )
     history.restore(resume.examined)
     examiner = UpdateExaminer(context, storage, aggregators)
     return UpdateChecker(context, storage.journal, examiner, history, resume.ratios)

@@ -11,6 +11,7 @@ from edge_server.coordinator.run_context import RunContext
 from edge_server.coordinator.validation import consistency, round_review
 from edge_server.coordinator.validation.leave_one_out import Closing, LeaveOneOut, model_without
 from edge_server.coordinator.validation.norms import (
+    ALL,
     MODEL,
     STATISTICS,
     NormBound,
@@ -41,8 +42,8 @@ NORMALISED_SPREAD = 2.0
 class UpdateHistory:
     """Replays, norms and the canary of one run, if it has one.
 
-    `rules` are those of the groups that devices may send in addition to the model. Where updates are
-    `compared` on test data, that decides on norms beyond the bound.
+    `rules` are those of the groups that devices may send in addition to the model; `parts` are those that the
+    same tiers train. Where updates are `compared` on test data, that decides on norms beyond the bound.
     """
 
     def __init__(
@@ -52,9 +53,10 @@ class UpdateHistory:
         canary: round_review.Canary | None = None,
         rules: Sequence[GroupRule] = (),
         *,
+        parts: Mapping[str, str] = ALL,
         compared: bool = False,
     ) -> None:
-        self._channel_map, self._compared = channel_map, compared
+        self._channel_map, self._parts, self._compared = channel_map, parts, compared
         self._bounded = frozenset((rule.name, array) for rule in rules for array in rule.bounded)
         normalised = any(map(is_statistic, channel_map.parameters))
         self._spreads = {
@@ -66,7 +68,7 @@ class UpdateHistory:
         self._canary = canary
 
     def measure(self, sizes: consistency.Magnitudes) -> dict[str, float]:
-        return norms_of(sizes, self._channel_map, self._bounded)
+        return norms_of(sizes, self._channel_map, self._bounded, self._parts)
 
     def find_outliers(self, updates: Mapping[str, Norms]) -> Outliers:
         """The updates of a round that differ from all others."""
@@ -82,7 +84,8 @@ class UpdateHistory:
         """
         self.replays.check(update.device, update.blob.digest, update.round, moved=moved)
         known = all(self.norms.is_known(kind) for kind in norms if is_model(kind))
-        reference = None if known else self.measure(consistency.magnitudes_of({MODEL: params})).get(MODEL)
+        sizes = {} if known else consistency.magnitudes_of({MODEL: params})
+        reference = norms_of(sizes, self._channel_map).get(MODEL)
         self.norms.check(norms, reference, tried=self._compared)
         late = update.round <= round_number
         consistency.check_variances(update, groups, params, self._channel_map, late=late)

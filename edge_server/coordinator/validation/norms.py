@@ -18,9 +18,10 @@ from schemas.submodel import ChannelMap
 
 Norms = Mapping[str, float]
 """The norm of each kind of array: `model`, `model statistics`, every other parameter group, and arrays that
-rules bound separately; also the largest number of each kind, as `model peak`. Of a task that trains a part,
-the model's are `model from NAME` and `model peak from NAME`, by the first trained array."""
+rules bound separately; also the largest number of each kind, as `model peak`. Where some tiers train a part,
+those of the part are `model from NAME` and `model peak from NAME`, by its first array."""
 
+ALL: Mapping[str, str] = {}
 MODEL = "model"
 STATISTICS = "model statistics"
 SIGMA = 1.4826  # A normal distribution's standard deviation over its MAD
@@ -40,44 +41,50 @@ MEASURED_SPREAD = 10.0
 
 
 def norms_of(
-    sizes: Magnitudes, channel_map: ChannelMap, bounded: Set[tuple[str, str]] = frozenset()
+    sizes: Magnitudes,
+    channel_map: ChannelMap,
+    bounded: Set[tuple[str, str]] = frozenset(),
+    parts: Mapping[str, str] = ALL,
 ) -> dict[str, float]:
     """Each kind's root mean square and its largest number.
 
     The mean makes sub-models of different widths comparable. `bounded` are arrays, as group and name, that
-    are not named after a parameter and have a norm of their own.
+    are not named after a parameter and have a norm of their own. `parts` are those of `TrainedParts`.
     """
     kinds: dict[str, list[Magnitude]] = {}
     for group, arrays in sizes.items():
         for name, size in arrays.items():
             if name in channel_map.parameters:
-                kind = STATISTICS if group == MODEL and is_statistic(name) else group
+                kind = kind_of(name, parts) if group == MODEL else group
             elif (group, name) in bounded:
                 kind = f"{group} {name}"
             else:
                 continue
             kinds.setdefault(kind, []).append(size)
     norms = {kind: _root_mean_square(magnitudes) for kind, magnitudes in kinds.items()}
-    return norms | {f"{kind}{PEAK}": max(m.largest for m in magnitudes) for kind, magnitudes in kinds.items()}
+    return norms | {peak(kind): max(m.largest for m in magnitudes) for kind, magnitudes in kinds.items()}
 
 
-def of_part(norms: Norms, trained: Sequence[str] | None) -> Norms:
-    """The norms of an update of which these arrays are trained, all by default.
+def kind_of(name: str, parts: Mapping[str, str]) -> str:
+    """The kind of an array of the model: a head moves further than blocks, so each part is one of its own."""
+    if is_statistic(name):
+        return STATISTICS
+    return f"{MODEL}{FROM}{parts[name]}" if name in parts else MODEL
 
-    Its model is compared with that of devices that train the same part: a head moves further than blocks.
-    """
-    if not trained:
-        return norms
-    return {f"{kind}{FROM}{trained[0]}" if kind in TESTED else kind: norm for kind, norm in norms.items()}
+
+def peak(kind: str) -> str:
+    """The kind's largest number, as a kind."""
+    whole, among, part = kind.partition(FROM)
+    return f"{whole}{PEAK}{among}{part}"
 
 
 def is_model(kind: str) -> bool:
-    """Whether a norm is that of the model, or of the part of it that is trained."""
+    """Whether a norm is that of the model, or of a part of it."""
     return _whole(kind) == MODEL
 
 
 def _whole(kind: str) -> str:
-    """The kind without the part that is trained."""
+    """The kind without the part."""
     return kind.partition(FROM)[0]
 
 
@@ -146,12 +153,16 @@ class NormBound:
         """The devices of a round with norms beyond those of the others.
 
         A round of fewer than `MIN_UPDATES` updates is compared with the recent norms, its own included; where
-        updates are `tried`, any round is. `spreads` are the spreads of honest norms of a kind, relative to
-        that of trained weights.
+        updates are `tried`, any round is. A part that fewer devices train is compared with all parts until
+        there are recent norms. `spreads` are the spreads of honest norms of a kind, relative to that of
+        trained weights.
         """
         refused, suspects = dict[str, str](), dict[str, str]()
-        for kind in sorted({kind for norms in updates.values() for kind in norms}):
-            usual = self._usual([norms[kind] for norms in updates.values() if norms.get(kind)], kind)
+        found = [(kind, norm) for norms in updates.values() for kind, norm in norms.items() if norm]
+        for kind in sorted({kind for kind, _ in found}):
+            own = [norm for other, norm in found if other == kind]
+            alike = [norm for other, norm in found if _whole(other) == _whole(kind)]
+            usual = self._usual(own, self.recent.get(kind, ()), alike)
             usual *= (spreads or {}).get(_whole(kind).removesuffix(PEAK), 1.0)
             usual *= PEAK_SPREAD if _whole(kind).endswith(PEAK) else 1.0
             tries = tried and _whole(kind) in TESTED
@@ -165,10 +176,10 @@ class NormBound:
             return Outliers({}, {})
         return Outliers(refused, {name: words for name, words in suspects.items() if name not in refused})
 
-    def _usual(self, norms: Sequence[float], kind: str) -> float:
-        """The largest norm that fits the others; infinite if there are too few."""
-        norms = norms if len(norms) >= MIN_UPDATES else self.recent.get(kind, ())
-        return _bound(norms, self.settings) if len(norms) >= MIN_UPDATES else math.inf
+    def _usual(self, *choices: Sequence[float]) -> float:
+        """The largest norm that fits the first of these that are enough; infinite without any."""
+        enough = (norms for norms in choices if len(norms) >= MIN_UPDATES)
+        return next((_bound(norms, self.settings) for norms in enough), math.inf)
 
     def with_update(self, device: str, norms: Norms, *, accepted: bool) -> "NormBound":
         """The bound after an update, `accepted` or refused for its norms."""

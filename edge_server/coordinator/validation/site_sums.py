@@ -18,7 +18,6 @@ from edge_server.rounds.events import CheckSum, SumChecked
 from edge_server.strategy.aggregation import blocks, partial_sums
 from edge_server.strategy.aggregation.accumulator import FINE as UNIT
 from edge_server.strategy.aggregation.accumulator import join_sums
-from edge_server.strategy.aggregation.updates import is_statistic
 from schemas.errors import PeerError
 from schemas.messages import SiteSum, Update
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -39,9 +38,11 @@ class SumChecker:
         channel_map: ChannelMap,
         canary: round_review.Canary | None = None,
         current: Callable[[], tuple[Arrays, int]] = lambda: ({}, 0),
+        *,
+        parts: Mapping[str, str] = norms.ALL,
     ) -> None:
         self._store, self._unpacked, self._channel_map = store, unpacked, channel_map
-        self._canary, self._current = canary, current
+        self._canary, self._current, self._parts = canary, current, parts
 
     def check(self, command: CheckSum, weights: Mapping[str, int], updates: Sequence[Update]) -> SumChecked:
         """Check a complete sum of these `updates`, which have the `weights`."""
@@ -51,7 +52,7 @@ class SumChecker:
         try:
             groups = self._groups(self._store.blob_path(command.ref.digest))
             partial_sums.check_sum(groups, self._channel_map)
-            check_receipts(groups, self._channel_map, weights, updates)
+            check_receipts(groups, self._channel_map, weights, updates, self._parts)
             if self._canary is not None:
                 params, number = self._current()
                 moved = mean_of(groups, sum(weights.values()), params)
@@ -80,14 +81,18 @@ def open_sum(path: Path, unpacked: contents.UnpackedCache, channel_map: ChannelM
 
 
 def check_receipts(
-    groups: Groups, channel_map: ChannelMap, weights: Mapping[str, int], updates: Sequence[Update]
+    groups: Groups,
+    channel_map: ChannelMap,
+    weights: Mapping[str, int],
+    updates: Sequence[Update],
+    parts: Mapping[str, str] = norms.ALL,
 ) -> None:
     """Raise `PeerError` for a coordinate, or a norm, beyond what the receipts of its members allow."""
     squares: dict[str, float] = defaultdict(float)
     counts = Counter[str]()
     for name, layout in channel_map.parameters.items():
-        kind = norms.STATISTICS if is_statistic(name) else norms.MODEL
-        most = _largest(f"{kind}{norms.PEAK}", weights, updates)
+        kind = norms.kind_of(name, parts)
+        most = _largest(norms.peak(kind), weights, updates)
         for start, stop in blocks.row_blocks(layout.shape):
             rows = join_sums(
                 *(

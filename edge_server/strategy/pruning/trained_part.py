@@ -64,6 +64,17 @@ class TrainedParts:
         tiers = range(1, max(len(self.tiers), len(self.adapters)) + 1)
         return tuple(_numbers(shapes, self.of(tier), self.adapters_of(tier)) for tier in tiers)
 
+    def by_tiers(self, channel_map: ChannelMap) -> dict[str, str]:
+        """Of each array that some tiers train and others do not, the first one that the same tiers train."""
+        trained = [channel_map.parameters.keys() if names is None else names for names in self.tiers]
+        of = {name: tuple(name in names for names in trained) for name in channel_map.parameters}
+        firsts = dict[tuple[bool, ...], str]()
+        return {
+            name: firsts.setdefault(tiers, name)
+            for name, tiers in of.items()
+            if any(tiers) and not all(tiers)
+        }
+
     def frozen(self, channel_map: ChannelMap) -> Names:
         """The arrays that no tier trains."""
         if None in self.tiers:

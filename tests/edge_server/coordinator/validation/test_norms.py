@@ -6,7 +6,7 @@ import pytest
 from edge_client.compression.decoding import SCALES, Decoded
 from edge_server.config.run_sections import FirewallSettings
 from edge_server.coordinator.validation.consistency import magnitude_of, magnitudes_of
-from edge_server.coordinator.validation.norms import STATISTICS, TRIED, NormBound, Outliers, norms_of
+from edge_server.coordinator.validation.norms import STATISTICS, TRIED, NormBound, Outliers, norms_of, peak
 from schemas.errors import PeerError, Reason
 from schemas.submodel import ChannelMap, ParameterLayout
 
@@ -143,6 +143,18 @@ def test_a_non_parameter_bounded_by_a_rule_has_a_norm():
     assert found == pytest.approx({"mean-data images": 12.5**0.5, "mean-data images peak": 4})
 
 
+def test_the_parts_of_a_model_have_separate_norms_and_its_statistics_have_not():
+    names = ("a.weight", "a.running_var", "fc.weight")
+    known = ChannelMap(groups={}, parameters={name: ParameterLayout(shape=(2,)) for name in names})
+    sizes = magnitudes_of(
+        {group: dict.fromkeys(names, np.ones(2, np.float32)) for group in ("model", "control")}
+    )
+    kinds = {"model", "model from a.weight", STATISTICS, "control"}
+    peaks = {"model peak", "model peak from a.weight", f"{STATISTICS} peak", "control peak"}
+    parts = dict.fromkeys(names[:2], "a.weight")
+    assert norms_of(sizes, known, parts=parts) == dict.fromkeys(kinds | peaks, 1.0)
+
+
 # --- all updates of a round ---
 NONE = Outliers({}, {})
 
@@ -194,6 +206,30 @@ def test_no_outliers_are_found_if_the_bound_is_disabled_or_nothing_moved():
     off = FOUR.model_copy(update={"norm_bound": False})
     assert NormBound(off).find_outliers(together(1, 1, 1, 1e9)) == NONE
     assert NormBound(FOUR).find_outliers(together(0, 0, 0, 5)) == NONE
+
+
+def by_part(device: str, head: float, blocks: float = 0.0, last: float = 0.0) -> dict[str, dict[str, float]]:
+    norms = {"model": head, "model from block1.weight": blocks, "model from block9.weight": last}
+    peaks = {peak(kind): 3 * norm for kind, norm in norms.items()}
+    return {device: {kind: norm for kind, norm in {**norms, **peaks}.items() if norm}}
+
+
+def test_heads_are_compared_with_heads_and_blocks_with_blocks():
+    """A head moves further than blocks; three devices train it alone."""
+    heads = by_part("a", 9) | by_part("b", 9) | by_part("c", 10)
+    blocks = by_part("d", 9, 1) | by_part("e", 10, 1) | by_part("f", 9, 1)
+    assert NormBound().find_outliers(heads | blocks) == NONE
+    assert set(NormBound().find_outliers(heads | blocks | by_part("c", 90)).refused) == {"c"}
+    assert set(NormBound().find_outliers(heads | blocks | by_part("f", 9, 9)).refused) == {"f"}
+
+
+def test_a_part_that_one_device_trains_is_compared_with_other_parts_and_then_with_earlier_rounds():
+    heads = by_part("a", 9) | by_part("b", 9) | by_part("c", 10)
+    assert NormBound().find_outliers(heads | by_part("d", 10, 1, 30)) == NONE
+    found = NormBound().find_outliers(heads | by_part("d", 10, 1, 50))
+    assert "'model from block9.weight' is 50, at most 47.5" in found.refused["d"]
+    bound = fed(NormBound(), 1, 1, 1, kind="model from block9.weight")
+    assert set(bound.find_outliers(heads | by_part("d", 10, 1, 6)).refused) == {"d"}
 
 
 def test_magnitudes_of_codes_are_those_of_the_decoded_numbers():

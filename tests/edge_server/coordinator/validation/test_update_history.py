@@ -8,7 +8,6 @@ from edge_server.config.load import load_config
 from edge_server.config.run_sections import FirewallSettings
 from edge_server.coordinator.coordinator import assemble
 from edge_server.coordinator.validation.harm_review import MAX_DIGESTS, Replays, UpdateHistory
-from edge_server.coordinator.validation.norms import of_part
 from edge_server.coordinator.validation.round_review import Canary
 from edge_server.storage.journal_reader import ExaminedUpdate
 from edge_server.storage.run_folder import RunFolder
@@ -155,19 +154,3 @@ def test_weights_before_a_normalisation_may_spread_twice_as_far(name, refused):
     channel_map = ChannelMap(groups={}, parameters={name: ParameterLayout(shape=(2,))})
     sent = {device: {"model": norm} for device, norm in zip("abcd", (1, 1, 1, 9), strict=True)}
     assert set(UpdateHistory(FirewallSettings(), channel_map).find_outliers(sent).refused) == refused
-
-
-@pytest.mark.parametrize(("norm", "refused"), [(9.0, set()), (90.0, {"d"})])
-def test_a_head_is_compared_with_heads(norm, refused):
-    """It moves further than blocks do, and each device's part is compared with the same part."""
-    blocks = {
-        name: of_part({"model": 1.0, "model peak": 3.0}, ("block.weight", "fc.weight")) for name in "efg"
-    }
-    heads = {name: of_part({"model": 9.0, "model peak": 27.0}, ("fc.weight",)) for name in "abc"}
-    sent = {**blocks, **heads, "d": of_part({"model": norm, "model peak": 3 * norm}, ("fc.weight",))}
-    history = UpdateHistory(FirewallSettings(), MAP)
-    assert set(history.find_outliers(sent).refused) == refused
-    history.restore([ExaminedUpdate(1, name, ONE, None, norms) for name, norms in [*sent.items()][:6]] * 4)
-    assert history.norms.bound("model from fc.weight") == pytest.approx(
-        9 * history.norms.bound("model from block.weight")
-    )

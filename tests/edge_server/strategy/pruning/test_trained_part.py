@@ -99,6 +99,16 @@ def test_what_no_tier_trains_is_frozen() -> None:
     assert parts.count_trained(MLP) == (2010, 42210)
 
 
+def test_arrays_that_the_same_tiers_train_are_one_part() -> None:
+    head, last, hidden = ([f"linear{number}.{kind}" for kind in ("weight", "bias")] for number in (3, 2, 1))
+    parts = find_trained_parts([("head",), ("last-2",), ("all",)], MLP, lambda: "linear3")
+    assert parts.by_tiers(MLP) == dict.fromkeys(last, last[0]) | dict.fromkeys(hidden, hidden[0])
+    some = find_trained_parts([("head",), ("linear2",)], MLP, lambda: "linear3")
+    assert some.by_tiers(MLP) == dict.fromkeys(last, last[0]) | dict.fromkeys(head, head[0])
+    for same in (ALL_TRAINED, find_trained_parts([("head",)], MLP, lambda: "linear3")):
+        assert not same.by_tiers(MLP)
+
+
 def test_lora_adapts_linear_layers_and_convolutions_of_one_position() -> None:
     mobile = mapped("mobilenet-v2")
     parts = find_trained_parts([("lora", "classifier")], mobile, lambda: "classifier", ranks=(4,))
