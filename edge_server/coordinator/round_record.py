@@ -211,12 +211,12 @@ def _stated(field: str, counted: Mapping[str, Update]) -> dict[str, Any]:
 
 
 def _list_rejected(command: CloseRound, look: RoundReview) -> tuple[Rejected, ...]:
-    early = {name: Rejected(device=name, reason=reason) for name, reason in command.rejected.items()}
-    late = {
-        name: Rejected(device=name, reason=reason, detail=words)
-        for name, (reason, words) in look.refused.items()
+    found = {
+        name: Rejected(device=name, reason=reason, detail=words, early=early)
+        for early, refusals in ((True, command.rejected), (False, look.refused))
+        for name, (reason, words) in refusals.items()
     }
-    return tuple(rejected for _, rejected in sorted((early | late).items()))
+    return tuple(rejected for _, rejected in sorted(found.items()))
 
 
 def _list_measured(
@@ -334,5 +334,9 @@ def _mean(values: Sequence[tuple[float | None, int]]) -> float | None:
 
 def closed_event(record: RoundRecord) -> RoundClosed:
     """The event that a round is closed, with what the comparison of its updates found."""
-    refused = {each.device: (Reason(each.reason), each.detail) for each in record.rejected if each.detail}
+    refused = {
+        each.device: (Reason(each.reason), each.detail)
+        for each in record.rejected
+        if each.detail and not each.early
+    }
     return RoundClosed(record.round, record.diverged, refused, record.exaggerated)

@@ -29,7 +29,7 @@ def close_round(federation: Federation, participants: Mapping[str, Participant])
         selected=tuple(sorted(participants)),
         dropped=tuple(sorted(name for name, part in participants.items() if part.status in _DROPPED)),
         rejected={
-            name: part.reason
+            name: (part.reason, part.detail)
             for name, part in participants.items()
             if part.status is Status.REFUSED and part.reason is not None
         },

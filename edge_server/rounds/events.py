@@ -375,15 +375,16 @@ class PlanRound:
 class CloseRound:
     """Command: aggregate these updates, then send `RoundClosed`; `dropped` devices did not finish in time.
 
-    `staleness`: per update, rounds since its task began (0 in synchronous rounds). Masked updates are summed
-    with the secrets in `opened`. `sums` has, by site, the sum of the updates that lie there.
+    `rejected` has the reason and detail of each refusal. `staleness`: per update, rounds since its task began
+    (0 in synchronous rounds). Masked updates are summed with the secrets in `opened`. `sums` has, by site,
+    the sum of the updates that lie there.
     """
 
     round: int
     updates: Mapping[str, Update]
     selected: tuple[str, ...]
     dropped: tuple[str, ...]
-    rejected: Mapping[str, Reason]
+    rejected: Mapping[str, tuple[Reason, str]]
     staleness: Mapping[str, int] = field(default_factory=dict)
     opened: OpenedSecrets | None = None
     sums: Mapping[str, SiteSum] = field(default_factory=dict)

@@ -42,9 +42,9 @@ SENDING = frozenset({Status.UPLOADING, Status.CHECKING})
 class Participant:
     """A device's part in the round; `update` is its newest claim, `receiving` the transfer of its blob.
 
-    `began` and `deadline` are in seconds of the server's clock; `detail` is what a device that declined says
-    of its `reason`. `by_chunks`: the claimed blob is not in the
-    object store, so it comes in chunks.
+    `began` and `deadline` are in seconds of the server's clock; `detail` says more of the `reason` why the
+    device has declined or its update was refused. `by_chunks`: the claimed blob is not in the object store,
+    so it comes in chunks.
     """
 
     device: str
@@ -225,7 +225,7 @@ def rejoin(participant: Participant, now: float) -> Step:
 
 def refuse(participant: Participant, reason: Reason, detail: str) -> Step:
     """Refuse the update in this round; the caller informs the device."""
-    refused = replace(participant, status=Status.REFUSED, reason=reason, receiving=None)
+    refused = replace(participant, status=Status.REFUSED, reason=reason, detail=detail, receiving=None)
     return refused, [events.Note("update refused", participant.device, reason, detail)]
 
 

@@ -52,11 +52,15 @@ class DataStatistics(Frozen):
 
 
 class Rejected(Frozen):
-    """A device whose update was refused; `detail` if the comparison with all other updates refused it."""
+    """A device whose update was refused, `early` before it was compared with all others of the round.
+
+    Early refusals of older runs have no `detail`.
+    """
 
     device: str
     reason: str
     detail: str = ""
+    early: bool = Field(default=False, exclude_if=lambda early: not early)
 
 
 class MeasuredDevice(Frozen):

@@ -150,9 +150,9 @@ def test_bad_updates_are_refused_and_the_round_continues_without_them(
     record = run.server.reporter.counters.history[0]
     assert summary.outcome == "finished"
     assert len(record.completed) == 2
-    assert [(rejection.device, rejection.reason) for rejection in record.rejected] == [
-        ("mallory", "wrong-shape")
-    ]
+    (refused,) = record.rejected
+    assert (refused.device, refused.reason, refused.early) == ("mallory", "wrong-shape", True)
+    assert refused.detail
 
 
 def nan_blob() -> bytes:

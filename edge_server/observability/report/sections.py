@@ -171,7 +171,8 @@ NO_REFUSALS = "No message of a device was refused."
 
 def refusal_section(run: contents.RunContents) -> Section:
     devices = [row for row in run.summary.devices if row.refusals or row.quarantined_until is not None]
-    in_rounds = Counter(str(row.reason) for record in run.history for row in record.rejected)
+    refused = [row for record in run.history for row in record.rejected]
+    in_rounds = Counter(row.reason for row in refused)
     messages: Counter[str] = Counter()
     for device in run.summary.devices:
         messages.update(device.refused)
@@ -185,10 +186,11 @@ def refusal_section(run: contents.RunContents) -> Section:
             words(reason),
             *numbers(units.count_text(messages[reason]), units.count_text(in_rounds[reason])),
             words(_refused_devices(run, reason)),
+            words(next((row.detail for row in reversed(refused) if row.reason == reason and row.detail), "")),
         )
         for reason in reasons
     ]
-    columns = ("reason", "messages", "updates in rounds", "devices")
+    columns = ("reason", "messages", "updates in rounds", "devices", "last detail")
     blocks: list[Block] = [table("Refusals by reason", columns, rows)] if rows else []
     if devices:
         ordered = sorted(devices, key=lambda row: -row.refusals)

@@ -67,7 +67,7 @@ class ReportingServer(Server):
             "duration_s": figures.duration_s,
             "completed": len(command.updates),
             "dropped": len(command.dropped),
-            "rejected": [*command.rejected.values()],
+            "rejected": [reason for reason, _ in command.rejected.values()],
             "downlink": figures.downlink,
             "uplink": figures.uplink,
         }

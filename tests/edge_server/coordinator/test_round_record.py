@@ -4,9 +4,12 @@ import pytest
 
 from edge_client.data.tasks.detection import COUNTED, SCORE_BINS
 from edge_client.data.tasks.registry import learning_task
-from edge_server.coordinator.round_record import client_metrics, measured_device, pooled_metrics
+from edge_server.coordinator.round_record import client_metrics, closed_event, measured_device, pooled_metrics
 from edge_server.observability.terminal.measured import rows_of
+from edge_server.storage.records import Rejected
+from schemas.errors import Reason
 from schemas.values import TrainingMetrics
+from tests.edge_server.observability.terminal.shown import record
 
 
 @pytest.mark.parametrize(
@@ -58,3 +61,10 @@ def test_counts_of_more_pictures_than_are_believed_are_scaled() -> None:
     """Forty boxes of forty pictures count as ten, all of them missed, beside ten that are found."""
     found = [measured(1.0, 10, true=10), measured(0.0, 40, measured_on=40)]
     assert client_metrics(learning_task("detection"), found)["map50"] == pytest.approx(51 / 101)
+
+
+def test_a_device_that_was_refused_early_is_not_refused_again_at_the_close() -> None:
+    rows = [("a", "not-finite", "'w' holds NaN", True), ("b", "harmful", "less accuracy", False)]
+    fields = ("device", "reason", "detail", "early")
+    closed = record(1, rejected=tuple(Rejected(**dict(zip(fields, row, strict=True))) for row in rows))
+    assert closed_event(closed).refused == {"b": (Reason.HARMFUL, "less accuracy")}

@@ -75,14 +75,14 @@ class Run:
         """The device's update for its task."""
         return update(device, version, self.task[device].round, self.task[device].attempt)
 
-    def upload(self, device: str, version: int = 0, reason: Reason | None = None) -> list:
-        """The device uploads its whole update, and the check ends with `reason`."""
+    def upload(self, device: str, version: int = 0, reason: Reason | None = None, detail: str = "") -> list:
+        """The device uploads its whole update, and the check ends with `reason` and `detail`."""
         claim = self.claim(device, version)
         commands = self.hear(claim)
         for event in chunks(device, version):
             commands += self.tell(event)
         assert events.CheckUpdate(device, claim) in commands
-        return self.tell(events.UpdateChecked(device, claim.blob.digest, reason))
+        return self.tell(events.UpdateChecked(device, claim.blob.digest, reason, detail))
 
 
 def assignment(number: int = 1, attempt: int = 1, *, deliver: bool = False, **more) -> events.Assignment:

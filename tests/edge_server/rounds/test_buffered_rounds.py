@@ -241,7 +241,7 @@ def test_losses_since_the_last_aggregation_are_reported_with_the_next():
     decline(run, "b")
     (close,) = by_hand.of(events.CloseRound, run.upload("c"))
     assert (close.selected, close.dropped) == (("a", "b", "c"), ("b",))
-    assert close.rejected == {"a": Reason.NOT_FINITE}
+    assert close.rejected["a"][0] is Reason.NOT_FINITE
     assert plans(run.tell(events.RoundClosed(1))) == [(2, 2, ["a", "b", "c"], 3)]
 
 

@@ -87,12 +87,13 @@ def test_a_refusal_names_its_task_and_its_update():
 
 def test_a_refused_update_is_answered_with_the_reason_and_the_round_continues_without_it():
     run = by_hand.training("a", "b")
-    commands = run.upload("a", reason=Reason.NOT_FINITE)
+    commands = run.upload("a", reason=Reason.NOT_FINITE, detail="'w' holds NaN")
     assert by_hand.refusals(commands) == [("a", Reason.NOT_FINITE)]
-    assert Note("update refused", "a", Reason.NOT_FINITE, "") in commands
+    assert Note("update refused", "a", Reason.NOT_FINITE, "'w' holds NaN") in commands
     (close,) = by_hand.of(CloseRound, run.upload("b"))
     assert close.updates == {"b": by_hand.update("b")}
-    assert (close.selected, close.dropped, close.rejected) == (("a", "b"), (), {"a": Reason.NOT_FINITE})
+    assert (close.selected, close.dropped) == (("a", "b"), ())
+    assert close.rejected == {"a": (Reason.NOT_FINITE, "'w' holds NaN")}
 
 
 def test_a_repeated_verdict_counts_once():

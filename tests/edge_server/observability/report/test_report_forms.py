@@ -93,12 +93,17 @@ def test_without_noise_the_report_states_that_there_is_no_privacy_bound() -> Non
 
 def test_refusals_are_counted_by_reason_and_by_device() -> None:
     bad = MEASURED.model_copy(update={"refusals": 3, "refused": {"not-finite": 2, "replayed": 1}})
-    refused = record(1, rejected=(Rejected(device="phone", reason="not-finite"),))
-    run = contents(summary(devices=(bad,)), refused)
-    assert rows(run, "Refused by the firewall") == [
-        {"reason": "not-finite", "messages": "2", "updates in rounds": "1", "devices": "phone"},
-        {"reason": "replayed", "messages": "1", "updates in rounds": "0", "devices": "phone"},
+    details = ("'b' holds NaN", "'a' holds NaN", "")
+    refused = [
+        record(number, rejected=(Rejected(device="phone", reason="not-finite", detail=detail),))
+        for number, detail in enumerate(details, 1)
     ]
+    run = contents(summary(devices=(bad,)), *refused)
+    first, second = rows(run, "Refused by the firewall")
+    assert first["last detail"] == "'a' holds NaN"
+    assert first["reason"] == "not-finite"
+    assert (first["messages"], first["updates in rounds"], first["devices"]) == ("2", "3", "phone")
+    assert [*second.values()] == ["replayed", "1", "0", "phone", ""]
     assert rows(run, "Refused by the firewall", 1)[0]["reasons"] == "not-finite 2, replayed 1"
     assert "No message of a device was refused" in section(contents(), "Refused by the firewall")[0]["text"]
 
