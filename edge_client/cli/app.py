@@ -133,9 +133,7 @@ class CommandLine:
         taker = next((name for name in WORDS if hasattr(args, name)), None)
         unknown = [word for word in rest if taker is None or word.startswith("-")]
         if unknown:
-            verb, place = (f" {args.verb}", f"{args.verb}: ") if args.verb else ("", "")
-            remedy = f"{self.prog}{verb} --help says what there is"
-            raise ConfigError(f"{place}there is no {' '.join(unknown)}; {remedy}")
+            args.parser.refuse(unknown)
         if taker is not None:
             setattr(args, taker, [*getattr(args, taker), *rest])
         return args

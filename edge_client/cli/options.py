@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, get_args
 
 from edge_client.system.logging.setup import FORMAT_VARIABLE, FORMATS, LEVELS
 from edge_client.system.plain_text import say
-from schemas.errors import MAX_SECONDS, ConfigError, nearest
+from schemas.errors import MAX_SECONDS, ConfigError, near, nearest
 
 if TYPE_CHECKING:
     from edge_client.security.trusted_key import TrustedKey
@@ -38,7 +38,16 @@ PORT: Bounds = {"ge": 0, "le": 65_535}
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports errors in one line with a remedy, as `ConfigError`."""
+    """A parser that reports errors in one line with a remedy, as `ConfigError`, and takes whole options."""
+
+    def __init__(self, **rest: Any) -> None:
+        super().__init__(allow_abbrev=False, **rest)
+        self.set_defaults(parser=self)
+
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """Raise `ConfigError` for words that it does not take, with the nearest option."""
+        match = near(unknown[0].partition("=")[0], self._option_string_actions)
+        self.error(f"there is no {' '.join(unknown)}{f' (did you mean {match}?)' if match else ''}")
 
     def error(self, message: str) -> NoReturn:
         """Raise `ConfigError` for wrong arguments of this command or verb."""

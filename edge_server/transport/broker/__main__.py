@@ -25,6 +25,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m edge_server.transport.broker",
         description=_ABOUT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument(
         "--host", default="127.0.0.1", help="loopback address to listen on (default: %(default)s)"

@@ -21,7 +21,16 @@ def test_rows_may_follow_options() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("simulate fedavg --sede 1", "simulate: there is no --sede; edge-server simulate --help"),
+        (
+            "simulate fedavg --sede 1",
+            "simulate: there is no --sede (did you mean --seed?); edge-server simulate",
+        ),
+        (
+            "simulate fedavg --see=1",
+            "simulate: there is no --see=1 (did you mean --seed?); edge-server simulate",
+        ),
+        ("jobs add a b --zzz", "jobs add: there is no --zzz; edge-server jobs add --help"),
+        ("dashboard runs --dashboard x", "there is no --dashboard x (did you mean --dashboard-token?)"),
         ("report runs/one runs/two", "runs/one: expected a run folder, found no such directory"),
         ("simulate", "required: FEDERATION.toml|RECIPE; edge-server simulate --help"),
         ("demo nowhere.toml", "nowhere.toml"),
