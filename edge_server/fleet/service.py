@@ -256,6 +256,7 @@ class FleetService:
             for link in self._links.values():
                 link.close()
             self._inventory.close()
+        log.info("stopped; the same command continues")
 
     def stop(self) -> None:
         """End soon; safe in a signal handler or another thread."""

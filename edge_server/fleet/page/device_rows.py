@@ -11,6 +11,7 @@ from schemas.errors import ConfigError, nearest
 from schemas.selectors import Where, parse_where
 
 Json = dict[str, Any]
+OPTIONS = ("where", "find", "sort", "offset", "limit")  # What a query may state
 MAX_ROWS = 500
 USUAL_ROWS = 100
 CLIENT = "edge-federation"  # The client's own entry among a device's versions

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import shlex
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +34,7 @@ from edge_server.observability.dashboard.app import ASSETS as SHARED_ASSETS
 from edge_server.observability.dashboard.bind_address import HOST, listening_socket, resolve_host, url_of
 from edge_server.observability.dashboard.server_thread import TlsPair, serving
 from edge_server.storage.service_folder import ServiceFolder
-from schemas.errors import ConfigError, EdgeError, PeerError
+from schemas.errors import ConfigError, EdgeError, PeerError, nearest
 
 log = logging.getLogger(__name__)
 
@@ -179,10 +179,10 @@ def make_app(parts: PageParts) -> ASGIApp:
             Route("/api/me", login.me),
             Route("/api/login", login.log_in, methods=["POST"]),
             Route("/api/logout", api.change(login.log_out), methods=["POST"]),
-            Route("/api/devices", api.read("devices.read", api.devices)),
+            Route("/api/devices", api.read("devices.read", api.devices, device_rows.OPTIONS)),
             Route("/api/device/{federation}/{device}", api.read("devices.read", api.device)),
             Route("/api/job/{job}", api.read("jobs.read", api.job)),
-            Route("/api/audit", api.read("audit.read", api.audit)),
+            Route("/api/audit", api.read("audit.read", api.audit, ("who", "what"))),
             Route("/api/users", api.read("users.read", api.users)),
             *(Route(f"/api/{name}", api.read(f"{name}.read", api.other)) for name in parts.lists.others()),
             Route("/api/actions/{name}", api.act, methods=["POST"]),
@@ -198,7 +198,7 @@ class Api:
         self._reception, self._actions, self._lists = parts.reception, parts.actions, parts.lists
         self._clock = parts.clock
 
-    def read(self, action: str, answer: Answer) -> Callable[[Request], Response]:
+    def read(self, action: str, answer: Answer, options: Sequence[str] = ()) -> Callable[[Request], Response]:
         """A route that answers those who may do `action`; Starlette calls it in a thread."""
 
         def handler(request: Request) -> Response:
@@ -208,6 +208,10 @@ class Api:
             check_role(visitor.actor.role, action)
             if visitor.actor.where and action != "devices.read":
                 raise NotAllowed(f"this token is for the devices where {visitor.actor.where} alone")
+            if unknown := sorted(request.query_params.keys() - set(options)):
+                raise ConfigError(
+                    f"there is no option '{unknown[0][:40]}'{nearest(unknown[0][:40], options)}"
+                )
             value = answer(request, visitor)
             return error_of(404, "there is nothing of that name") if value is None else json_answer(value)
 

@@ -150,6 +150,8 @@ class JobsPart(Part):
     def stop(self) -> None:
         """Suspend what runs, and wait for it; a later service goes on with it."""
         self._apply(state.Closing(), time.time())
+        for run in self.queue.on():
+            log.info("waiting for %s to be suspended", run.name)
         waited = threading.Event()
         while self.queue.on():
             self._look_at_processes(time.time())

@@ -47,7 +47,9 @@ def error_of(status: int, error: Exception | str, **headers: str) -> Response:
 
 async def on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return error_of(error.status_code, error.detail)
+    return error_of(
+        error.status_code, "there is nothing at this address" if error.status_code == 404 else error.detail
+    )
 
 
 METHODS = ("GET", "HEAD")

@@ -131,6 +131,14 @@ def test_one_service_at_a_time_runs_in_a_folder(tmp_path: Path) -> None:
         pass
 
 
+def test_a_stopped_service_says_how_to_go_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        service = FleetService(ServiceFolder(tmp_path), ServiceSettings(), lambda context: ())
+        service.stop()
+        service.run()
+    assert caplog.messages == ["stopped; the same command continues"]
+
+
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="edge-server serve"):
         open_service_folder(tmp_path / "nowhere")

@@ -76,6 +76,7 @@ def test_devices_are_sorted_and_unknown_values_come_last(browser: Browser) -> No
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
+        ({"wehre": "site=barn"}, "there is no option 'wehre' (did you mean 'where'?)"),
         ({"where": "site in (barn"}, "is not a condition on a label"),
         ({"sort": "colour"}, "there is no column 'colour'"),
         ({"offset": "-1"}, "not a whole number"),
