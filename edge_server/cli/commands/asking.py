@@ -1,11 +1,14 @@
 """What the verbs share that ask devices without training: the federation, and the run that asks."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge_client.cli.app import INTERRUPTED
 from edge_client.cli.options import Option
-from edge_server.cli.commands.options import BROKER_OPTIONS, RUN_OPTIONS, config_words, overrides_of
+from edge_client.system.plain_text import say
+from edge_server.cli.commands.options import BROKER_OPTIONS, RUN_OPTIONS, again, config_words, overrides_of
 
 if TYPE_CHECKING:
     from edge_server.config.config import Config
@@ -33,7 +36,11 @@ def ask(args: argparse.Namespace, config: "Config", out: Path) -> int:
     from edge_server.observability.watchers import watchers
     from edge_server.simulation.simulator import simulate
 
-    if not args.simulate:
-        return run_and_report(args, out, lambda *to: serve(config, *to, out=out))
-    with watchers(args, out) as watcher:
-        return exit_code(simulate(config, out=out, watcher=watcher, export=False))
+    if args.simulate:
+        with watchers(args, out) as watcher:
+            code = exit_code(simulate(config, out=out, watcher=watcher, export=False))
+    else:
+        code = run_and_report(args, out, lambda *to: serve(config, *to, out=out))
+    if code == INTERRUPTED:
+        say(f"nothing was measured; {again(args)} asks again", file=sys.stderr)
+    return code

@@ -25,6 +25,11 @@ def overrides_of(args: argparse.Namespace) -> list[str]:
     return [*args.overrides, *([f"federation.seed={args.seed}"] if args.seed is not None else [])]
 
 
+def again(args: argparse.Namespace) -> str:
+    """What begins anew after a run that has closed no round: a folder is used once."""
+    return "the same command" + (" and another --out" if args.out else "")
+
+
 WATCHING = (*DASHBOARD, METRICS, METRICS_DEVICES, WRITE, *log_options("warning, error on a terminal"))
 """The options for what shows a run."""
 RUN_OPTIONS = (

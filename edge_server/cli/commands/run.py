@@ -51,6 +51,8 @@ def execute(args: argparse.Namespace) -> int:
         out,
         lambda *to: serve(config, *to, out=out, registry=args.registry, run=name, service=args.service),
     )
-    if code == INTERRUPTED and known_rounds(out / "history.jsonl"):
-        say(f"this run has ended; another continues from its model: from={out}", file=sys.stderr)
+    if code == INTERRUPTED:
+        has_model = known_rounds(out / "history.jsonl")
+        how = f"continues from its model: from={out}" if has_model else f"begins with {options.again(args)}"
+        say(f"this run has ended; another {how}", file=sys.stderr)
     return code

@@ -3,6 +3,7 @@
 import pytest
 
 from edge_server.cli.main import EDGE_SERVER
+from edge_server.coordinator import launch
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,23 @@ def test_a_wrong_command_line_is_a_usage_error(
 ) -> None:
     assert EDGE_SERVER.run(line.split()) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("run fedavg", "this run has ended; another begins with the same command\n"),
+        (
+            "run fedavg --out x",
+            "this run has ended; another begins with the same command and another --out\n",
+        ),
+        ("evaluate v0 fedavg", "nothing was measured; the same command asks again\n"),
+        ("statistics fedavg", "nothing was measured; the same command asks again\n"),
+    ],
+)
+def test_ctrl_c_before_the_first_round_says_how_to_begin_again(
+    line: str, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "run_and_report", lambda *_: 130)
+    assert EDGE_SERVER.run(line.split()) == 130
+    assert capsys.readouterr().err == message
