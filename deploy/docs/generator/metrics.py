@@ -33,6 +33,10 @@ def metrics_page() -> str:
         "the page of a run serves them as well. Those with a label `device` are served with "
         "`--metrics-devices` alone. `edge-server serve` has those of the inventory and of alerts "
         "(`[metrics]` of `service.toml`), and `edge-client serve` those that begin with `edge_serve`. "
+        "Where a server continues a run, `edge_server_rounds_closed_total` and "
+        "`edge_server_updates_total` go on; received and sent bytes and refusals fall to what they were when "
+        "the last round was closed, so that `increase` over the restart counts too much; all others begin at "
+        "zero, as those of a device do. "
         "[Observability](../guides/fleet/observability.md) shows their use."
     )
     folder = Path(str(prometheus.__file__)).parent

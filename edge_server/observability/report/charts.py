@@ -166,7 +166,7 @@ def _frame(chart: Chart, x_axis: Axis, y_axis: Axis) -> str:
     for tick in y_axis.ticks:
         y = y_axis.place(tick)
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT + 8}"/>')
-        parts.append(svg_text(LEFT - 8, y + 4, chart.text(tick), anchor="end"))
+        parts.append(svg_text(LEFT - 8, y + 4, tick_text(chart.text(tick)), anchor="end"))
     for tick in x_axis.ticks:
         parts.append(svg_text(x_axis.place(tick), HEIGHT - BOTTOM + 18, f"{tick:.0f}", anchor="middle"))
     middle = (TOP + HEIGHT - BOTTOM) / 2
@@ -176,6 +176,11 @@ def _frame(chart: Chart, x_axis: Axis, y_axis: Axis) -> str:
     turned = f' transform="rotate(-90 13 {middle:.1f})"'
     parts.append(svg_text(13, middle, chart.y_title, anchor="middle", kind="axis", extra=turned))
     return "".join(parts)
+
+
+def tick_text(text: str) -> str:
+    """A value at an axis: percent without decimals, where those are zeros."""
+    return text.replace(".00%", "%")
 
 
 def svg_text(x: float, y: float, text: str, *, anchor: str, kind: str = "tick", extra: str = "") -> str:

@@ -17,7 +17,7 @@ from edge_server.config.units import (
 from edge_server.observability.report import costs, document, origin
 from edge_server.observability.report.charts import Chart, Series
 from edge_server.observability.report.contents import RunContents
-from edge_server.observability.report.figure_tables import curve, percent
+from edge_server.observability.report.figure_tables import curve
 from edge_server.storage.records import RoundRecord
 
 RUN_COLUMNS = ("run", "recipe", "model", "devices", "rounds", "outcome", "test accuracy", "best", "epsilon")
@@ -92,7 +92,7 @@ def _curves(named: NamedRuns) -> tuple[document.Block, ...]:
     note = document.Paragraph(f"The charts show the first {MAX_CURVES} runs; the tables show all.")
     pairs = [(name, run.history) for name, run in named[:MAX_CURVES]]
     charts = (
-        _chart("accuracy", "Test accuracy", "accuracy (%)", pairs, lambda r: r.test_accuracy, percent),
+        _chart("accuracy", "Test accuracy", "accuracy (%)", pairs, lambda r: r.test_accuracy, percent_text),
         _chart("loss", "Training loss", "loss", pairs, lambda r: r.train_loss, number_text),
         Chart(
             "sent",

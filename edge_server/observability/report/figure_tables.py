@@ -35,7 +35,7 @@ def accuracy_chart(history: Sequence[RoundRecord]) -> Chart:
     if not any(candidate.known_points for candidate in series):
         series = [curve("on devices", history, lambda record: record.client_metrics.get(metric.name))]
         title = f"Devices' own data: {metric.name}"
-    text, highest = (percent, 1.0) if metric.share else (number_text, None)
+    text, highest = (percent_text, 1.0) if metric.share else (number_text, None)
     return Chart("accuracy", title, unit, tuple(series), text, highest=highest)
 
 
@@ -63,11 +63,6 @@ def time_chart(history: Sequence[RoundRecord]) -> Chart:
 
 def curve(label: str, history: Sequence[RoundRecord], value: Callable[[RoundRecord], float | None]) -> Series:
     return Series(label, tuple((record.round, value(record)) for record in history))
-
-
-def percent(accuracy: float) -> str:
-    """An accuracy as an axis label, in percent with up to four digits."""
-    return f"{100 * accuracy:.4g}%"
 
 
 def _tier(tier: int, metric: Metric) -> Callable[[RoundRecord], float | None]:

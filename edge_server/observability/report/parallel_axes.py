@@ -35,7 +35,9 @@ def parallel_axes(chart: ParallelAxes) -> str:
     parts += [_frame(x, index, title) for index, (x, title) in enumerate(zip(across, titles, strict=True))]
     parts += [_values(x, values) for x, values in zip(across, columns, strict=False)]
     parts += [
-        charts.svg_text(across[-1] + 8, figure.place(tick) + 4, chart.text(tick), anchor="start")
+        charts.svg_text(
+            across[-1] + 8, figure.place(tick) + 4, charts.tick_text(chart.text(tick)), anchor="start"
+        )
         for tick in figure.ticks
     ]
     width = across[-1] + charts.RIGHT

@@ -7,10 +7,9 @@ from typing import Any
 
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.storage.atomic_files import write_synced
-from edge_server.config.units import number_text
+from edge_server.config.units import number_text, percent_text
 from edge_server.observability.figures import ACCURACY, leading_metric
 from edge_server.observability.report.charts import Chart, Series
-from edge_server.observability.report.figure_tables import percent
 from edge_server.observability.report.parallel_axes import ParallelAxes
 from edge_server.simulation.experiments.cells import EndedRun, Plan
 from edge_server.simulation.experiments.comparison import Result, comparison_tables, details, records, results
@@ -187,7 +186,7 @@ def _chart(name: str, column: str, own: Sequence[Curve]) -> Chart:
 
 
 def _unit(metric: Metric) -> tuple[str, Callable[[float], str]]:
-    return (f"{metric.name} (%)", percent) if metric.share else (metric.name, number_text)
+    return (f"{metric.name} (%)", percent_text) if metric.share else (metric.name, number_text)
 
 
 def _sweeps(found: Sequence[Result]) -> tuple[ParallelAxes, ...]:

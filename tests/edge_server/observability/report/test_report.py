@@ -347,6 +347,9 @@ def test_without_test_data_the_accuracy_on_devices_is_shown() -> None:
         ("on devices", [(1, 0.75)])
     ]
     assert accuracy_chart([alone]).title == "Devices' own data: accuracy"
+    drawn = line_chart(accuracy_chart([alone]))
+    assert "on devices ends at 75.00%<" in drawn
+    assert ">75%</text>" in drawn
     (rounds,) = round_section([alone]).blocks
     assert isinstance(rounds, Table)
     assert rounds.columns[2] == "own data accuracy"

@@ -114,12 +114,12 @@ def test_a_comparison_writes_its_files(tmp_path):
     assert (curves[0]["row"], curves[0]["round"], curves[0]["mean"]) == ("fedavg", "1", "0.10000")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "compare.html").read_text()
-    assert "fedprox ends at 60%" in page
+    assert "fedprox ends at 60.00%" in page
     assert "edge-server compare &lt;x&gt;" in page
     assert "strategy.objectives" in page
     text = (tmp_path / "compare.md").read_text()
     # Accuracies of rounds 1 to 6 are 0.1 to 0.6.
-    assert "| fedprox | 10% | 60% | 10% | 60% | ▁▂▄▅▇█ |" in text
+    assert "| fedprox | 10.00% | 60.00% | 10.00% | 60.00% | ▁▂▄▅▇█ |" in text
     assert "```\nedge-server compare <x>\n```" in text
     assert "| fedavg |" in (tmp_path / "table.md").read_text()
 
@@ -134,7 +134,7 @@ def test_the_page_says_when_the_comparison_began_and_shows_a_sweep(tmp_path):
     assert "| begun | 2026-01-01 10:00 UTC |" in text
     assert "| codecs | up int8, zstd; down fp16 |" in text
     # Accuracies 0.1 and 0.2 of two rounds.
-    assert "<title>fedprox, 0.1: 15%</title>" in page
+    assert "<title>fedprox, 0.1: 15.00%</title>" in page
     assert "The HTML page draws this: Test accuracy by setting, result" in text
 
 
