@@ -84,6 +84,9 @@ class RunContents:
 
     @property
     def is_simulated(self) -> bool:
+        if not self.history:
+            # A server locks its folder before the first round; a simulation has no other process to fear.
+            return not (self.folder / "lock").exists()
         return any(record.virtual_time_s is not None for record in self.history)
 
 

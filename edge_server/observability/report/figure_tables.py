@@ -32,9 +32,9 @@ def accuracy_chart(history: Sequence[RoundRecord]) -> Chart:
     series = [curve("global", history, lambda record: record.test_metrics.get(metric.name))]
     series += [curve(f"tier {tier}", history, _tier(tier, metric)) for tier in tiers]
     title, unit = f"Test {metric.name}", f"{metric.name} (%)" if metric.share else metric.name
-    if not any(candidate.known_points for candidate in series):
-        series = [curve("on devices", history, lambda record: record.client_metrics.get(metric.name))]
-        title = f"Devices' own data: {metric.name}"
+    own = curve("on devices", history, lambda record: record.client_metrics.get(metric.name))
+    if own.known_points and not any(candidate.known_points for candidate in series):
+        series, title = [own], f"Devices' own data: {metric.name}"
     text, highest = (percent_text, 1.0) if metric.share else (number_text, None)
     return Chart("accuracy", title, unit, tuple(series), text, highest=highest)
 

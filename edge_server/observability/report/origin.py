@@ -173,7 +173,7 @@ def repeat_section(run: RunContents) -> Section:
         "simulate federation.toml" if run.is_simulated else f"run federation.toml {_broker_options(run.made)}"
     )
     again = [f"edge-server {words} --out again"]
-    if not run.is_simulated and RunFolder(run.folder).journal.exists():
+    if run.history and not run.is_simulated and RunFolder(run.folder).journal.exists():
         again.append("edge-server replay .        # recomputes each aggregate from the archived updates")
     how = "to get identical bits" if run.is_simulated else "with the same devices and data"
     blocks += [

@@ -377,6 +377,18 @@ def test_the_command_that_repeats_a_run_names_its_broker(tmp_path: Path, command
     assert again in Page(write_report(run).read_text()).text
 
 
+def test_a_run_without_a_round_is_repeated_by_its_own_verb_and_has_nothing_to_replay(tmp_path: Path) -> None:
+    run = folder(tmp_path, history=())
+    (run / "journal.sqlite").touch()
+    simulated = Page(write_report(run).read_text()).text
+    assert "edge-server simulate federation.toml --out again" in simulated
+    assert "Devices' own data" not in simulated
+    (run / "lock").touch()
+    served = Page(write_report(run).read_text()).text
+    assert "edge-server run federation.toml --broker mqtt://HOST:1883 --out again" in served
+    assert "replay" not in served
+
+
 def test_naive_forecasts_stand_beside_the_error(tmp_path: Path) -> None:
     figures = {"mae": 1.2, "no-change": 1.5, "season-ago": 0.75}
     forecast = record(1).model_copy(update={"test_metrics": figures})
