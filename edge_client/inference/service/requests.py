@@ -184,7 +184,8 @@ def _check_request(request: PredictionRequest, model: onnx_model.LoadedModel) ->
     if images.dtype.kind not in "uif":
         raise ConfigError(f"pixels are numbers, not {images.dtype}")
     if images.shape[1:] != model.input_shape:
-        wanted, got = shapes.in_words(model.input_shape), shapes.in_words(images.shape[1:])
+        one = images.shape[1:] if images.ndim > len(model.input_shape) else images.shape
+        wanted, got = shapes.in_words(model.input_shape), shapes.in_words(one)
         raise ConfigError(f"the model takes {model.examples} of {wanted}, got {got}")
     if not 1 <= len(images) <= MAX_IMAGES:
         raise ConfigError(f"{len(images)} {model.examples} at once, expected 1 to {MAX_IMAGES}")

@@ -66,7 +66,7 @@ def test_a_bad_line_fails_alone_and_sets_the_exit_code(model_path, tmp_path, mon
     assert out[1:4] == [
         "x  error: cannot read no.png: No such file or directory",
         "3  error: with 'file' only 'top' and 'id' are allowed",
-        "4  error: the model takes images of 1x1x3, got 2",
+        "4  error: the model takes images of 1x1x3, got 1x2",
     ]
     assert out[4] == "5  cat 100.0%  ant 0.0%"
 
