@@ -163,6 +163,7 @@ def _checked_tls(settings: PageSettings) -> TlsPair | None:
 
 ASSETS = Path(__file__).with_name("assets")
 NOT_KNOWN = "log in first, or send a token: Authorization: Bearer TOKEN"
+NOT_GOOD = "this token is unknown or has ended: `edge-server tokens list` has those that are good"
 Answer = Callable[[Request, guard.Visitor], device_rows.Json | None]
 
 
@@ -204,7 +205,7 @@ class Api:
         def handler(request: Request) -> Response:
             visitor = self._reception.visitor(request, self._clock())
             if visitor is None:
-                return error_of(401, NOT_KNOWN, www_authenticate="Bearer")
+                return _unknown(request)
             check_role(visitor.actor.role, action)
             if visitor.actor.where and action != "devices.read":
                 raise NotAllowed(f"this token is for the devices where {visitor.actor.where} alone")
@@ -243,7 +244,7 @@ class Api:
         """Who changes something, or why the request is refused."""
         visitor = self._reception.visitor(request, self._clock())
         if visitor is None:
-            return error_of(401, NOT_KNOWN, www_authenticate="Bearer")
+            return _unknown(request)
         if not self._reception.may_change(request, visitor):
             return error_of(403, "the change has not the change token of its session: load the page again")
         return visitor
@@ -266,6 +267,11 @@ class Api:
 
     def other(self, request: Request, visitor: guard.Visitor) -> device_rows.Json:
         return self._lists.other(request.url.path.rpartition("/")[2], self._clock())
+
+
+def _unknown(request: Request) -> Response:
+    sent = request.headers.get("authorization", "").lower().startswith("bearer ")
+    return error_of(401, NOT_GOOD if sent else NOT_KNOWN, www_authenticate="Bearer")
 
 
 def _page(request: Request) -> Response:

@@ -268,7 +268,8 @@ def test_a_token_acts_by_its_role_until_its_end(stage: Stage) -> None:
     assert client.get("/api/devices", headers=headers).status_code == 401
     expired = client.post("/api/actions/devices.label", json=LABEL, headers=headers)
     assert expired.status_code == 401
-    assert "\n" not in expired.json()["error"]
+    assert expired.json()["error"].startswith("this token is unknown or has ended: `edge-server tokens list`")
+    assert client.get("/api/devices").json()["error"].startswith("log in first, or send a token")
 
 
 def test_a_token_with_a_selector_sees_and_changes_those_devices_alone(stage: Stage) -> None:
