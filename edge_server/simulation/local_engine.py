@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from concurrent.futures.process import BrokenProcessPool
+from ctypes import c_byte
 from functools import cache
 from multiprocessing.process import BaseProcess
-from multiprocessing.sharedctypes import Synchronized
 from typing import Any
 
 from edge_client.system.logging.setup import begin_inherited_log
@@ -36,7 +36,8 @@ class LocalEngine(client_work.CohortWorkers[JobFuture]):
 
     def __init__(self, setup: client_work.WorkSetup, *, workers: int) -> None:
         context = worker_processes.worker_context(PRELOADED)
-        self._over: Any = context.Value("b", 0)
+        # Without a lock: an interrupt in the moment of taking it left it taken, and workers waited forever.
+        self._over: Any = context.Value("b", 0, lock=False)
         self.pool = ProcessPoolExecutor(
             workers, mp_context=context, initializer=_begin, initargs=(setup, self._over)
         )
@@ -95,10 +96,10 @@ def warm_up() -> None:
 
 
 _setup: client_work.WorkSetup
-_run_over: "Synchronized[int]"
+_run_over: c_byte
 
 
-def _begin(setup: client_work.WorkSetup, over: "Synchronized[int]") -> None:
+def _begin(setup: client_work.WorkSetup, over: c_byte) -> None:
     """Set up a worker process, which ignores Ctrl-C: only the parent handles it."""
     global _setup, _run_over
     signal.signal(signal.SIGINT, signal.SIG_IGN)

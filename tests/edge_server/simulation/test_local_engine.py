@@ -66,6 +66,12 @@ def test_every_engine_that_a_file_may_name_exists():
     assert tuple(ENGINES) == ENGINE_NAMES
 
 
+def test_workers_share_no_lock_with_a_process_that_ctrl_c_may_interrupt(tmp_path: Path) -> None:
+    engine: Any = LocalEngine(setup(tmp_path), workers=1)
+    engine.close()
+    assert (engine._over.value, hasattr(engine._over, "get_lock")) == (1, False)
+
+
 def test_the_error_says_how_a_worker_ended(tmp_path: Path) -> None:
     for end, words in (
         ((os._exit, 3), "has ended with exit code 3: see its messages"),
