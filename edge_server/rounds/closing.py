@@ -77,9 +77,11 @@ def abandon(federation: Federation, why: str, now: float, *, untrained: bool = F
 
 
 def failures_text(participants: Iterable[Participant]) -> str:
-    """What most devices say that declined, or whose updates were refused; empty if none says anything."""
+    """What most devices say that declined, or why most updates were refused; empty without either."""
     failed = [part for part in participants if part.status in (Status.DECLINED, Status.REFUSED)]
-    said = Counter(part.detail or str(part.reason) for part in failed if part.detail or part.reason)
+    # The details of refusals differ by their numbers.
+    words = [(part.status is Status.DECLINED and part.detail) or part.reason for part in failed]
+    said = Counter(str(each) for each in words if each)
     return "".join(f"; {times} of {len(failed)} failed with {words}" for words, times in said.most_common(1))
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from edge_server.config.units import percent_text
 from edge_server.observability.report.charts import Chart, Series
 from edge_server.observability.report.document import Curves, Document, FactList, Section, Sweep
-from edge_server.observability.report.figure_tables import percent
 from edge_server.observability.report.html_page import html_page
 from edge_server.observability.report.parallel_axes import ParallelAxes
 from edge_server.observability.report.report import write_report
@@ -93,9 +93,9 @@ def test_no_name_in_a_sweeps_charts_is_cut_or_lies_on_another(
     width: int, new_page: Callable[..., Any], tmp_path: Path
 ) -> None:
     lines = tuple((row, number / len(ROWS)) for number, row in enumerate(ROWS))
-    sweep = ParallelAxes("sweep", "Test accuracy by setting", KEYS, "accuracy (%)", lines, percent)
+    sweep = ParallelAxes("sweep", "Test accuracy by setting", KEYS, "accuracy (%)", lines, percent_text)
     series = tuple(Series(", ".join(row), ((1, 0.1), (2, end))) for row, end in lines)
-    curves = Chart("curves", "Test accuracy", "accuracy (%)", series, percent)
+    curves = Chart("curves", "Test accuracy", "accuracy (%)", series, percent_text)
     sections = (
         Section("Settings", (Sweep((sweep,)),)),
         Section("Curves", (Curves((curves,)),)),

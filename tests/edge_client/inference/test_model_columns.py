@@ -103,7 +103,7 @@ def test_requests_give_windows_as_a_list_for_each_column(tmp_path: Path) -> None
     window = {"b": [3, 4], "c": [5, 6], "a": [1, 2]}
     assert ask(model, window) == [[[1, 2], [3, 4], [5, 6]]]
     assert ask(model, [window, window]) == [[[1, 2], [3, 4], [5, 6]]] * 2
-    with pytest.raises(ConfigError, match="takes examples of 3x2, got 3"):
+    with pytest.raises(ConfigError, match="takes examples of 3x2, got 1x3"):
         ask(model, {"a": 1, "b": 2, "c": 3})
 
 

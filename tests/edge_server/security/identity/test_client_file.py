@@ -32,7 +32,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_the_files_keys_are_the_options_of_run():
-    options = vars(parsed()).keys() - {"verb", "format", "execute", "config_file", "version"}
+    options = vars(parsed()).keys() - {"verb", "format", "execute", "parser", "config_file", "version"}
     assert {kebab(name) for name in ClientFile.model_fields} == {kebab(name) for name in options}
 
 
