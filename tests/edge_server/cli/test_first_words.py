@@ -1,6 +1,8 @@
 """First commands and mistakes of a new user: help, version, suggestions, one-line errors, exit code 2."""
 
+import importlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,23 @@ def test_a_command_without_a_verb_prints_its_help(
 def test_a_command_prints_its_version(prog: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert COMMANDS[prog].run(["--version"]) == 0
     assert re.fullmatch(rf"{prog} \d+\.\d+\S*\n", capsys.readouterr().out)
+
+
+class Interrupted:
+    """A module that Ctrl-C hits while it is imported."""
+
+    def __getattr__(self, name: str) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("prog", COMMANDS)
+def test_ctrl_c_during_imports_prints_one_line(
+    prog: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = prog.replace("-", "_")
+    monkeypatch.setitem(sys.modules, f"{package}.cli.main", Interrupted())
+    assert importlib.import_module(f"{package}.__main__").main() == 130
+    assert capsys.readouterr().err == f"{prog}: interrupted\n"
 
 
 @pytest.mark.parametrize(
