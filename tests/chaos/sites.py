@@ -18,7 +18,7 @@ from edge_client.transport.broker_link import parse_address
 from edge_server.config.config import Config
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.transport.broker.launch import running_broker
-from tests.integration.test_sites import BROKER, NAMES, config, devices
+from tests.integration.test_sites import NAMES, config, devices
 
 LIMIT_S = 900.0
 LIFE_S, PAUSE_S = (0.5, 4.0), (0.0, 2.0)
@@ -49,7 +49,7 @@ def models(folder: Path) -> list[str]:
 def disturbed(folder: Path, rounds: int, kills: int, seed: int) -> tuple[list[str], int]:
     """The models of a run whose server and gateway are killed, and the number of kills."""
     settings, draw, done = config("barn", rounds=rounds), random.Random(seed), 0
-    with running_broker(BROKER, folder / "upper") as upper, running_broker(BROKER, folder / "lower") as lower:
+    with running_broker("auto", folder / "upper") as upper, running_broker("auto", folder / "lower") as lower:
         words = {
             "server": server_words(settings, upper.url, folder / "run"),
             "gateway": [
@@ -92,7 +92,7 @@ def undisturbed(folder: Path, rounds: int) -> list[str]:
     """The models of the same run without a site and without kills."""
     settings, state = config(rounds=rounds), folder / "flat-devices"
     with (
-        running_broker(BROKER, folder / "flat-broker") as broker,
+        running_broker("auto", folder / "flat-broker") as broker,
         devices(settings, dict.fromkeys(NAMES, parse_address(broker.url)), state),
     ):
         words = server_words(settings, broker.url, folder / "flat")
