@@ -69,12 +69,12 @@ def tested_figures(history: Iterable[RoundRecord], metric: Metric) -> list[float
 
 
 def range_text(metric: Metric, tiers: Mapping[int, Mapping[str, float]]) -> str:
-    """The lowest and the highest figure among the tiers: `94.1-97.3%`."""
+    """The lowest and the highest figure among the tiers, `94.12-97.31%`, or one if they are equal."""
     values = [figures[metric.name] for figures in tiers.values() if metric.name in figures]
     if not values:
         return UNKNOWN
-    least, most = min(values), max(values)
-    return f"{100 * least:.1f}-{most:.1%}" if metric.share else f"{least:.3g}-{most:.3g}"
+    least, most = metric.text(min(values)), metric.text(max(values))
+    return most if least == most else f"{least.removesuffix('%')}-{most}"
 
 
 def measured_name(summary: Summary) -> str:

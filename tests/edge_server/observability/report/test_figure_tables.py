@@ -106,6 +106,9 @@ def test_the_leading_metric_is_the_newest_rounds_first_figure() -> None:
     assert leading_metric([measured(1, client_metrics={"macro-f1": 0.5})]).name == "macro-f1"
     mae = leading_metric([measured(1, test_metrics=MAE)])
     assert range_text(mae, {1: {"mae": 0.5}, 2: {"mae": 0.25}}) == "0.25-0.5"
+    tiers = {1: {"accuracy": 0.961}, 2: {"accuracy": 0.9612}}
+    assert range_text(leading_metric([]), tiers) == "96.10-96.12%"
+    assert range_text(leading_metric([]), {1: tiers[1]}) == "96.10%"
 
 
 def test_a_summary_names_its_figure_and_where_it_was_measured() -> None:
