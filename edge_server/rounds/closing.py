@@ -79,10 +79,14 @@ def abandon(federation: Federation, why: str, now: float, *, untrained: bool = F
 def failures_text(participants: Iterable[Participant]) -> str:
     """What most devices say that declined, or why most updates were refused; empty without either."""
     failed = [part for part in participants if part.status in (Status.DECLINED, Status.REFUSED)]
-    # The details of refusals differ by their numbers.
+    # The details of refusals differ by their numbers: one stands for all.
     words = [(part.status is Status.DECLINED and part.detail) or part.reason for part in failed]
+    details = {str(part.reason): f" ({part.detail})" for part in failed if part.detail}
     said = Counter(str(each) for each in words if each)
-    return "".join(f"; {times} of {len(failed)} failed with {words}" for words, times in said.most_common(1))
+    return "".join(
+        f"; {times} of {len(failed)} failed with {words}{details.get(words, '')}"
+        for words, times in said.most_common(1)
+    )
 
 
 def note_round_start(federation: Federation, planned: RoundPlanned) -> Note:

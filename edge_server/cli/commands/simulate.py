@@ -60,6 +60,8 @@ def execute(args: argparse.Namespace) -> int:
     with watchers(args, out) as watcher:
         summary = simulate(config, out=out, watcher=watcher, resume=args.resume)
     print_run_folder(out, args.format)
-    if summary.outcome != "finished" and config.clients.mode == "rounds":
+    if summary.outcome == "failed":
+        say("it fails again with the same settings: change what the reason names", file=sys.stderr)
+    elif summary.outcome == "interrupted" and config.clients.mode == "rounds":
         say(f"to continue: the same words with --resume --out {out}", file=sys.stderr)
     return exit_code(summary)

@@ -47,7 +47,14 @@ def opening_problems(config: Config, strategy: Strategy) -> Iterator[ConfigError
 
 def check_can_be_simulated(config: Config) -> None:
     """Raise `ConfigError` for a run that ends or goes on only by what real devices report."""
-    run, simulated = config.federation, config.simulation
+    run, simulated, clients = config.federation, config.simulation, config.clients
+    for key, wanted in (("start-clients", clients.start_clients), ("min-clients", clients.min_clients)):
+        if wanted is not None and wanted > clients.num_clients:
+            raise ConfigError(
+                f"rounds wait for {wanted} devices, and {clients.num_clients} are simulated",
+                key=f"[clients] {key}",
+                remedy="lower it, or raise num-clients",
+            )
     if not run.rounds and simulated.until_s is None:
         raise ConfigError(
             "0 never ends, and nobody stops a simulation",

@@ -119,10 +119,17 @@ def test_a_client_that_diverges_is_refused_by_name_and_the_run_continues(tmp_pat
         assert len(record["completed"]) == 3
 
 
-def test_a_round_without_valid_updates_fails_the_run_with_the_reason(tmp_path: Path) -> None:
-    summary = run(tmp_path / "run", "fedavg", "num-clients=2", "learning-rate=1e20", "local-epochs=2")
-    assert summary.outcome == "failed"
-    assert "0 of 2 updates, below the quorum; 2 of 2 failed with not-finite; given up" in summary.detail
+def test_a_round_without_valid_updates_fails_the_run_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (*SMALL, "num-clients=2", "learning-rate=1e20", "local-epochs=2", "--format", "json")
+    with in_process():
+        assert main(["simulate", "fedavg", *words, "--out", str(tmp_path / "run")]) == 1
+    shown = capsys.readouterr()
+    detail = json.loads((tmp_path / "run" / "summary.json").read_text())["detail"]
+    assert "0 of 2 updates, below the quorum; 2 of 2 failed with not-finite ('" in detail
+    assert "change what the reason names" in shown.err
+    assert "--resume" not in shown.err
 
 
 # With one tier the boards alternate: device-0001 is a Pi Zero 2, device-0002 a Jetson Nano.

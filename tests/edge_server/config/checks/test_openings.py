@@ -29,7 +29,13 @@ def test_a_measurement_in_the_last_round_needs_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "why"), [(["rounds=0"], "nobody stops a simulation"), (["when=drift"], "needs data that grows")]
+    ("words", "why"),
+    [
+        (["rounds=0"], "nobody stops a simulation"),
+        (["when=drift"], "needs data that grows"),
+        (["min-clients=6"], "[clients] min-clients: rounds wait for 6 devices, and 5 are simulated"),
+        (["start-clients=6"], "[clients] start-clients: rounds wait for 6"),
+    ],
 )
 def test_what_only_real_devices_can_do_is_not_simulated(
     words: list[str], why: str, tmp_path, capsys: pytest.CaptureFixture[str]
