@@ -224,7 +224,8 @@ class RidgeHead(HeadRule):
     """The head is the least-squares solution of all devices' examples together.
 
     `regularisation` is the penalty over the mean variance of a feature; by default the one with the least
-    loss on a fifth of all examples, of which there are sums of their own. Each device is tested on all
+    loss on a fifth of all examples, of which there are sums of their own. A class's score is divided by the
+    root of its share of the examples (`least_squares.class_scales`). Each device is tested on all
     others (`least_squares.leave_one_out`), and the run names those whose sums cost the others much. With
     `harmful = "cap"` a suspect counts with as many examples as a usual device at most.
     """
@@ -245,7 +246,7 @@ class RidgeHead(HeadRule):
         self._ratio = regularisation
 
     def solve(self, parts: Sequence[least_squares.Sums], *, bias: bool) -> least_squares.Head:
-        """The head of all examples; scores of classes are scaled to logits."""
+        """The head of all examples; scores of classes are scaled to logits, a rare class's the more."""
         fitted, held_out = parts
         whole, ratio = fitted + held_out, self._ratio_of(parts, bias=bias)
         head = least_squares.ridge(whole, ratio, bias=bias)
@@ -255,7 +256,7 @@ class RidgeHead(HeadRule):
         if not one_hot or not fitted.examples:
             return head
         tried = least_squares.ridge(fitted, ratio, bias=bias)
-        return head.with_scale(least_squares.score_scale(held_out, tried))
+        return head.with_scale(least_squares.score_scale(held_out, tried) * least_squares.class_scales(whole))
 
     def solve_noisy(self, sums: least_squares.Sums, deviation: float, *, bias: bool) -> least_squares.Head:
         head = least_squares.noisy_ridge(sums, self._ratio or least_squares.USUAL_RATIO, deviation, bias=bias)

@@ -59,7 +59,7 @@ class Head:
     weight: Floats
     offset: Floats
 
-    def with_scale(self, factor: float) -> "Head":
+    def with_scale(self, factor: float | Floats) -> "Head":
         return Head(self.weight * factor, self.offset * factor)
 
 
@@ -229,6 +229,16 @@ def score_scale(held_out: Sums, head: Head) -> float:
     """
     count = held_out.examples * len(head.offset)
     return SHARPNESS / max(loss(held_out, head) / count, LEAST_ERROR) ** 0.5 if count else 1.0
+
+
+def class_scales(sums: Sums) -> Floats:
+    """Factors [L] of the scores of one-hot targets, 1 over the root of a class's share of the examples.
+
+    A head of least squares then is that of targets which are as long for each class, and prefers none that
+    has more examples (Webb and Lowe 1990). With equal shares, and for a class without examples, they are 1.
+    """
+    counts = sums.targets[-1]
+    return np.sqrt(np.where(counts > 0, counts.sum() / len(counts) / np.maximum(counts, 1), 1))
 
 
 def class_means(sums: Sums, *, bias: bool = True) -> Head:

@@ -115,6 +115,12 @@ def test_the_scale_of_scores_is_two_over_their_error() -> None:
     assert least_squares.score_scale(held_out, Head(np.zeros((1, 2)), np.full(2, 0.5))) == pytest.approx(4)
 
 
+def test_scores_of_a_class_count_by_the_root_of_its_share() -> None:
+    # Eight examples, two and none, 10 / 3 on average; of a class without examples all scores are 0.
+    sums = sums_of(np.zeros((10, 1)), np.eye(3)[[0] * 8 + [1] * 2])
+    assert least_squares.class_scales(sums) == pytest.approx(np.sqrt([10 / 24, 10 / 6, 1]))
+
+
 def test_the_scatter_of_single_examples_is_their_sample_covariance() -> None:
     features = np.random.default_rng(0).normal(size=(30, 3))
     one = np.ones((1, 1))
