@@ -33,6 +33,7 @@ def metrics_page() -> str:
         "the page of a run serves them as well. Those with a label `device` are served with "
         "`--metrics-devices` alone. `edge-server serve` has those of the inventory and of alerts "
         "(`[metrics]` of `service.toml`), and `edge-client serve` those that begin with `edge_serve`. "
+        "Figures of the process come with all of them (`process_...`, of the server also `python_info`). "
         "Where a server continues a run, `edge_server_rounds_closed_total` and "
         "`edge_server_updates_total` go on; received and sent bytes and refusals fall to what they were when "
         "the last round was closed, so that `increase` over the restart counts too much; all others begin at "
@@ -43,7 +44,7 @@ def metrics_page() -> str:
     rows = [row for name in FILES for row in _metrics(folder / name)]
     rows += [(code(f"{PREFIX}{name}"), "gauge", labels, text) for name, labels, text in TABLES]
     rows += _serve_metrics()
-    return page("Metrics", intro, table(("metric", "kind", "labels", "meaning"), rows))
+    return page("Metrics", intro, table(("metric", "kind", "labels", "meaning"), dict.fromkeys(rows)))
 
 
 def _metrics(path: Path) -> Iterator[tuple[str, str, str, str]]:
