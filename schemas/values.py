@@ -284,7 +284,7 @@ Metrics = Annotated[
 
 MAX_COUNTED_CLASSES = 100  # with more classes a device counts none of them
 MetricCounts = Annotated[
-    tuple[Annotated[tuple[Count, ...], Field(max_length=64)], ...],
+    tuple[Annotated[tuple[Count, ...], Field(max_length=512)], ...],
     Field(max_length=MAX_COUNTED_CLASSES, exclude_if=lambda counts: not counts),
 ]
 ClassCounts = tuple[Count, Count]  # examples of a class, and those of them that a model recognises
@@ -304,10 +304,10 @@ class TrainingMetrics(Frozen):
     On `measured_on` local examples that are held out: `received_loss` of the received model, `accuracy` and
     all other figures of the trained one; `own_metrics` are of the model that the device keeps for itself.
     `by_class` are the trained model's counts, class by class, if the task asks for them, and `counts` those
-    of which its figure on all devices is made (`edge_client.data.tasks`). `seconds` are for all trainings of
-    the task. A sharpness-aware epoch counts as two, and so does each of its steps. `features` is None where
-    all layers ran in every step. `trained_on` is the accelerator that torch used, or why not as it should
-    have; empty on a device without.
+    of which its figures on all devices are made (`edge_client.data.tasks`). `seconds` are for all trainings
+    of the task. A sharpness-aware epoch counts as two, and so does each of its steps. `features` is None
+    where all layers ran in every step. `trained_on` is the accelerator that torch used, or why not as it
+    should have; empty on a device without.
     """
 
     examples: Count

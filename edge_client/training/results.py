@@ -74,7 +74,7 @@ class Evaluation:
 
     The loss is the mean per example, None if not finite, or without examples. `by_output` is one more figure
     for each output, in their order; None where it is not defined. `by_class` are each class's examples, and
-    those of them that are recognised; `counts` of each class are those of `Metric.counts`.
+    those of them that are recognised; `counts` of each class are those of the task.
     """
 
     loss: float | None
@@ -97,14 +97,14 @@ class Evaluation:
         task, answers = data.learning_task, data.answers(outputs, targets)
         by_output = () if task.by_output is None else tuple(task.by_output[1](answers).tolist())
         by_class = () if task.by_class is None else task.by_class(answers).tolist()
-        counted = None if task.counted is None else task.counted.counts
+        counts = () if task.counts is None else task.counts(answers).tolist()
         return cls(
             loss if math.isfinite(loss) else None,
             task.measure_answers(answers),
             len(data),
             tuple(value if math.isfinite(value) else None for value in by_output),
             tuple((examples, right) for examples, right in by_class),
-            () if counted is None else tuple(map(tuple, counted(answers).tolist())),
+            tuple(map(tuple, counts)),
         )
 
 

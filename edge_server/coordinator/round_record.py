@@ -273,13 +273,13 @@ def data_statistics(
 
 
 def client_metrics(task: LearningTask, measured: Sequence[TrainingMetrics]) -> dict[str, float]:
-    """As `pooled_metrics`, but the figure of the devices' counts where the task has one."""
+    """As `pooled_metrics`, but the figures of the devices' counts where the task has some."""
     pooled = pooled_metrics(task, [(each.metrics, each.examples) for each in measured])
-    if task.counted is not None and task.counted.name in pooled:
-        known = [each for each in measured if task.counted.name in each.metrics]
-        value = task.counted.pool_counts([believed_counts(each) for each in known])
-        if value is not None:
-            pooled[task.counted.name] = value
+    for metric in task.metrics:
+        known = [each for each in measured if metric.name in each.metrics]
+        value = metric.pool_counts([believed_counts(each) for each in known])
+        if value is not None and metric.name in pooled:
+            pooled[metric.name] = value
     return pooled
 
 

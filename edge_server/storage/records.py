@@ -67,7 +67,7 @@ class MeasuredDevice(Frozen):
     """What a device measured in a round without training, on this many examples that it holds out.
 
     Of masked measurements there is the sum of several `devices` alone. `by_class` are each class's examples,
-    and those of them that the model recognises, `counts` those of `Metric.counts`.
+    and those of them that the model recognises, `counts` those of the learning task.
     """
 
     tier: int

@@ -24,7 +24,8 @@ MIN_SCORE, MAX_OVERLAP, MAX_BOXES = 0.05, 0.5, 100  # of boxes that are kept, as
 SURE = 0.3  # the score from which a box counts as said where one answer is right or wrong
 OVERLAPS = np.arange(50, 100, 5) / 100  # IoUs from which COCO takes a box as found
 SCORE_BINS = 31  # of scores between 0 and 1, in which devices count
-COUNTED = 1 + 2 * SCORE_BINS
+COUNTED = 1 + 2 * SCORE_BINS  # numbers of a class, at IoU 0.5
+COUNTED_AT_ALL = COUNTED + (len(OVERLAPS) - 1) * SCORE_BINS
 _RECALLS = np.linspace(0, 1, 101)
 
 
@@ -236,30 +237,37 @@ def box_counts(answers: Answers) -> Array:
 
 
 def score_counts(answers: Answers) -> Array:
-    """Of each class the boxes there are, then the true and the false ones in each bin of scores [C, COUNTED].
+    """Of each class the boxes there are, then how many are said in each bin of scores [C, COUNTED_AT_ALL].
 
-    At IoU 0.5. Counts of several devices add up; the average precision of the sum is that of all pictures but
-    for the order within a bin.
+    They are the true and the false ones at IoU 0.5, then the true ones at each greater IoU. Counts of several
+    devices add up; the average precision of the sum is that of all pictures but for the order within a bin.
     """
     return np.array([_score_counts(each) for each in _matches_of(answers)])
 
 
 def _score_counts(found: Matches) -> Array:
     place = np.minimum((found.scores * SCORE_BINS).astype(np.int64), SCORE_BINS - 1)
-    parts = (place[found.true[:, 0] == kind] for kind in (True, False))
+    first, *rest = found.true.T
+    parts = (place[chosen] for chosen in (first, ~first, *rest))
     return np.concatenate([[found.boxes], *(np.bincount(part, minlength=SCORE_BINS) for part in parts)])
 
 
-def map50_of_counts(sums: Array) -> float | None:
-    """`map50` from sums of `score_counts` [C, COUNTED], with true and false boxes of a bin evenly mixed."""
+def mean_of_counts(sums: Array) -> float | None:
+    """`map` from sums of `score_counts`, and `map50` from their first `COUNTED` numbers.
+
+    True and false boxes of a bin are evenly mixed.
+    """
     found, bins = list[float](), np.arange(SCORE_BINS + 1)
     shares = np.linspace(0, SCORE_BINS, 16 * SCORE_BINS + 1)[1:]
-    for boxes, *said in sums:
-        true, false = (
-            np.interp(shares, bins, np.cumsum([0, *part[::-1]])) for part in np.split(np.asarray(said), 2)
+    for boxes, *numbers in sums:
+        first, false, *rest = (
+            np.interp(shares, bins, np.cumsum([0, *part[::-1]]))
+            for part in np.reshape(numbers, (-1, SCORE_BINS))
         )
-        precisions = np.divide(true, true + false, out=np.zeros(len(shares)), where=true + false > 0)
-        found.append(_average(true / boxes, precisions) if boxes else np.nan)
+        said = first + false
+        for true in (first, *rest):
+            precisions = np.divide(true, said, out=np.zeros(len(shares)), where=said > 0)
+            found.append(_average(true / boxes, precisions) if boxes else np.nan)
     return mean_defined(np.array(found))
 
 

@@ -39,8 +39,8 @@ class Metric:
     """One figure of merit; `of` is None where the examples do not define it.
 
     A `share` lies between 0 and 1. Figures of several clients add up as means of this `power`, weighted by
-    examples: the root of a mean square has 2. Where there are `counts` of each class, whole numbers
-    [L, width], these add up instead, and `of_counts` is the figure of their sum.
+    examples: the root of a mean square has 2. Where the task has `counts`, these add up instead, and
+    `of_counts` is the figure of the first `width` of each class [L, width].
     """
 
     name: str
@@ -48,8 +48,7 @@ class Metric:
     higher_is_better: bool = True
     share: bool = True
     power: int = 1
-    counts: Callable[[Answers], Array] | None = None
-    of_counts: Callable[[Array], float | None] = lambda sums: None
+    of_counts: Callable[[Array], float | None] | None = None
     width: int = 0
 
     def text(self, value: float) -> str:
@@ -74,8 +73,11 @@ class Metric:
         return float(mean ** (1 / self.power))
 
     def pool_counts(self, counts: Sequence[Sequence[Sequence[int]]]) -> float | None:
-        """The figure over all clients from each one's counts [L, width]; None unless every one has some."""
-        return self.of_counts(np.sum(counts, 0)) if counts and all(map(len, counts)) else None
+        """The figure over all clients from each one's counts; None unless every one has enough of them."""
+        widths = [len(each[0]) if each else 0 for each in counts]
+        if self.of_counts is None or min(widths, default=0) < self.width:
+            return None
+        return self.of_counts(np.sum([[row[: self.width] for row in each] for each in counts], 0))
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ class LearningTask:
     - `errors` [N] order two models' answers for one example: the smaller is better;
     - `by_output` names one figure for each output [L], which is NaN where it is not defined;
     - `by_class` counts each class's examples and those of them that are recognised, [L, 2];
+    - `counts` are whole numbers of each class, [L, W], from which metrics of several clients are made;
     - `answers` turn outputs [N, L] into what a user gets for raw inputs [N, ...];
     - `usual` is the share of usual examples that no alarm is to be raised for, where answers are scores.
     """
@@ -106,17 +109,13 @@ class LearningTask:
     outputs: Callable[[int, tuple[int, ...]], int] = lambda labels, shape: labels
     width: Callable[[int, tuple[int, ...]], int] = lambda outputs, shape: outputs
     by_class: Callable[[Answers], Array] | None = None
+    counts: Callable[[Answers], Array] | None = None
     usual: float | None = None
     references: tuple[Metric, ...] = ()
 
     @property
     def figures(self) -> tuple[Metric, ...]:
         return (*self.metrics, *self.references)
-
-    @property
-    def counted(self) -> Metric | None:
-        """The metric whose counts clients add up, if there is one."""
-        return next((metric for metric in self.metrics if metric.counts is not None), None)
 
     @property
     def counted_things(self) -> str:

@@ -122,13 +122,14 @@ TASKS: Registry[LearningTask] = Registry(
                 loss="detection",
                 metrics=(
                     Metric(
-                        "map50",
-                        detection.map50,
-                        counts=detection.score_counts,
-                        of_counts=detection.map50_of_counts,
-                        width=detection.COUNTED,
+                        "map50", detection.map50, of_counts=detection.mean_of_counts, width=detection.COUNTED
                     ),
-                    Metric("map", detection.mean_precision),
+                    Metric(
+                        "map",
+                        detection.mean_precision,
+                        of_counts=detection.mean_of_counts,
+                        width=detection.COUNTED_AT_ALL,
+                    ),
                 ),
                 errors=detection.picture_errors,
                 by_output=("ap50", detection.class_precisions),
@@ -136,6 +137,7 @@ TASKS: Registry[LearningTask] = Registry(
                 targets=detection_loss.targets,
                 width=lambda classes, shape: (classes + detection.BOX) * len(detection.cells(shape)[1]),
                 by_class=detection.box_counts,
+                counts=detection.score_counts,
             ),
         )
     },

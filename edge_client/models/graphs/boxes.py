@@ -18,7 +18,7 @@ DECODING = "decoding/"  # prefix of the nodes' names
 DEFAULTS: dict[str, NDArray[Any]] = {
     SCORE_THRESHOLD: np.array([detection.MIN_SCORE], np.float32),
     IOU_THRESHOLD: np.array([detection.MAX_OVERLAP], np.float32),
-    MAX_BOXES: np.array([detection.MAX_BOXES], np.int64),  # of a class in a picture
+    MAX_BOXES: np.array([detection.MAX_BOXES], np.int64),  # of a picture
 }
 
 
@@ -38,11 +38,13 @@ def give_boxes(model: Any, input_shape: tuple[int, ...]) -> None:
     boxes = graph.add("Transpose", corners, perm=[0, 2, 1])
     kept = graph.add("NonMaxSuppression", boxes, scores, MAX_BOXES, IOU_THRESHOLD, SCORE_THRESHOLD)
     unordered = graph.add("GatherND", scores, kept)
-    order = graph.add("TopK", unordered, graph.add("Shape", unordered), outputs=(SCORES, ""))
+    order = graph.add("TopK", unordered, graph.add("Shape", unordered), outputs=(f"{DECODING}sorted", ""))
+    pictures, count = graph.column(graph.add("Gather", kept, order), 0), graph.add("Shape", scores, end=1)
+    order = graph.add("Gather", order, graph.first_of_each(pictures, count))
+    graph.add("Gather", unordered, order, outputs=(SCORES,))
     kept = graph.add("Gather", kept, order)
     for name, column in ((CLASSES, 1), (PICTURES, 0)):
-        taken = graph.add("Gather", kept, graph.constant([column]), axis=1)
-        graph.add("Reshape", taken, graph.constant([-1]), outputs=(name,))
+        graph.column(kept, column, outputs=(name,))
     own, of_class = (
         graph.add("GatherND", values, graph.add("Gather", kept, graph.constant(columns), axis=1))
         for values, columns in ((boxes, [0, 2]), (weights, [0, 1]))
@@ -121,6 +123,18 @@ class _Decoding:
         # A box without area overlaps none, not even itself.
         mean = self.add("Where", self.add("Cast", total, to=BOOL), self.add("Div", summed, total), own)
         self.add("Reshape", mean, self.constant([-1, 4]), outputs=(BOXES,))
+
+    def first_of_each(self, pictures: str, count: str) -> str:
+        """The places of the first `MAX_BOXES` boxes of each of `count` pictures, given each one's [K]."""
+        own = self.add("OneHot", pictures, count, self.constant([0, 1]))
+        before = self.add("Mul", own, self.add("CumSum", own, self.constant([0]), exclusive=1))
+        is_first = self.add("Less", self.add("ReduceSum", before, self.constant([1])), MAX_BOXES)
+        return self.column(self.add("Transpose", self.add("NonZero", is_first), perm=[1, 0]), 0)
+
+    def column(self, table: str, number: int, **options: Any) -> str:
+        """A column of a table [K, 2 or more] as [K]."""
+        taken = self.add("Gather", table, self.constant([number]), axis=1)
+        return self.add("Reshape", taken, self.constant([-1]), **options)
 
     def _area(self, low: str, high: str) -> str:
         """The areas [K, 1, A] of boxes by their corners [K, 2, A]."""

@@ -136,9 +136,9 @@ def counts_classes(config: Config, model: ModelSpec) -> bool:
     """
     privacy, task = config.privacy, learning_task(model.task)
     secret = privacy.mechanism != "none" and not privacy.release_metrics
-    if task.counted is not None:
+    if task.counts is not None:
         secret = secret or privacy.secure_aggregation
-    measures = config.federation.by_class and (not config.federation.trains or task.counted is not None)
+    measures = config.federation.by_class and (not config.federation.trains or task.counts is not None)
     counted = task.by_class is not None and model.num_classes <= MAX_COUNTED_CLASSES
     return counted and measures and not secret
 

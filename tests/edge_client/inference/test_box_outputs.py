@@ -1,6 +1,7 @@
 """Boxes as outputs of an exported detector, and drawn."""
 
 import base64
+import copy
 import io
 import re
 from dataclasses import replace
@@ -93,11 +94,24 @@ def assert_same_boxes(found: np.ndarray, wanted: np.ndarray) -> None:
 
 def test_the_file_gives_the_boxes_of_torch(detector: nn.Module, path: Path) -> None:
     outputs = logits(detector, PICTURES.astype(np.float32) / 255).reshape(len(PICTURES), CLASSES + 5, -1)
-    every = said(path, max_boxes=np.array([1000]))
+    every = said(path, max_boxes=np.array([10_000]))
     for found, each in zip(every, outputs, strict=True):
         wanted = detection.decode(each, most=10_000)
         assert len(wanted) > 20
         assert (detection.overlaps(wanted[:, 1:5], wanted[:, 1:5]) > 0.5).sum() > len(wanted)
+        assert_same_boxes(found, wanted)
+
+
+def test_defaults_of_the_file_are_those_of_decoding(detector: nn.Module, tmp_path: Path) -> None:
+    """Of more boxes than a picture has by default, the best are given, of whatever class."""
+    many = copy.deepcopy(detector)
+    many.steps *= 0.05  # boxes too small to overlap
+    outputs = logits(many, PICTURES.astype(np.float32) / 255).reshape(len(PICTURES), CLASSES + 5, -1)
+    for found, each in zip(said(write_detector(many, tmp_path)), outputs, strict=True):
+        assert len(detection.decode(each, most=10_000)) > 3 * detection.MAX_BOXES
+        wanted = detection.decode(each)
+        assert len(wanted) == detection.MAX_BOXES
+        assert len({*wanted[:, 0]}) == CLASSES
         assert_same_boxes(found, wanted)
 
 
@@ -126,15 +140,16 @@ def test_boxes_in_photos_are_those_of_torch(tmp_path: Path) -> None:
 
 
 def test_thresholds_are_inputs(path: Path) -> None:
-    usual = said(path)
+    usual = said(path, max_boxes=np.array([1000]))
     middle = np.float32(np.median(np.concatenate(usual)[:, 5]))
     sure = said(path, score_threshold=np.array([middle]))
     assert 0 < sum(map(len, sure)) < sum(map(len, usual))
     assert all((rows[:, 5] > middle).all() for rows in sure)
-    apart = said(path, iou_threshold=np.array([0.0], np.float32))
+    apart = said(path, iou_threshold=np.array([0.0], np.float32), max_boxes=np.array([1000]))
     assert sum(map(len, apart)) < sum(map(len, usual))
     few = said(path, max_boxes=np.array([2], np.int64))
-    assert all((np.bincount(rows[:, 0].astype(int)) <= 2).all() for rows in few)
+    assert [len(rows) for rows in few] == [2] * len(PICTURES)
+    assert [len(rows) for rows in said(path, max_boxes=np.array([0], np.int64))] == [0] * len(PICTURES)
 
 
 def test_a_runtime_that_does_not_suppress_takes_the_network_alone(path: Path, tmp_path: Path) -> None:

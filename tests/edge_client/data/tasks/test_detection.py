@@ -7,7 +7,8 @@ from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.tasks import coco, detection
 from edge_client.data.tasks.labels import with_labels
-from edge_client.data.tasks.learning_task import Answers, Metric
+from edge_client.data.tasks.learning_task import Answers
+from edge_client.data.tasks.registry import learning_task
 from edge_client.data.validation import checked_labels
 from schemas.errors import ConfigError
 
@@ -146,23 +147,25 @@ def random_pictures(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_counts_of_devices_add_up_to_the_figure_of_all_pictures() -> None:
-    """But for the order within a bin of scores."""
+    """But for the order within a bin of scores; an earlier version counts for the first figure alone."""
     said, labels = random_pictures(60)
     targets = np.zeros((60, detection.TARGET * CELLS))
     parts = [
         Answers(said[part], targets[part], labels[part]) for part in (slice(3), slice(3, 10), slice(10, 60))
     ]
     counts = [detection.score_counts(part) for part in parts]
-    assert {each.shape for each in counts} == {(CLASSES, detection.COUNTED)}
+    assert {each.shape for each in counts} == {(CLASSES, detection.COUNTED_AT_ALL)}
     assert sum(int(each[:, 0].sum()) for each in counts) == int((labels[:, :, 0] >= 0).sum())
-    metric = Metric(
-        "map50", detection.map50, counts=detection.score_counts, of_counts=detection.map50_of_counts
-    )
-    whole = detection.map50(Answers(said, targets, labels))
-    assert metric.pool_counts([each.tolist() for each in counts]) == pytest.approx(whole, abs=0.005)
-    assert metric.pool_counts([counts[0].tolist(), ()]) is None
-    assert metric.pool_counts([]) is None
-    assert detection.map50_of_counts(np.zeros((CLASSES, detection.COUNTED))) is None
+    at_half, at_all = metrics = learning_task("detection").metrics
+    earlier = [each[:, : detection.COUNTED].tolist() for each in counts]
+    for metric, error in zip(metrics, (0.005, 0.01), strict=True):
+        whole = metric.of(Answers(said, targets, labels))
+        assert metric.pool_counts([each.tolist() for each in counts]) == pytest.approx(whole, abs=error)
+        assert metric.pool_counts([counts[0].tolist(), ()]) is None
+        assert metric.pool_counts([]) is None
+    assert at_half.pool_counts(earlier) == at_half.pool_counts([each.tolist() for each in counts])
+    assert at_all.pool_counts(earlier) is None
+    assert detection.mean_of_counts(np.zeros((CLASSES, detection.COUNTED))) is None
 
 
 def boxes(*rows: tuple[float, ...], names: tuple[str, ...] = ()) -> LabelledData:

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from edge_client.data.tasks.detection import COUNTED
+from edge_client.data.tasks.detection import COUNTED, COUNTED_AT_ALL
 from edge_server.coordinator.validation.consistency import (
     MAX_OBJECTS,
     cap_birth_claims,
@@ -185,6 +185,8 @@ ROW = (3, *[1] * (COUNTED - 1))
     ("counts", "asked", "refused"),
     [
         ((ROW,) * 3, {}, False),
+        ((ROW + (1,) * (COUNTED_AT_ALL - COUNTED),) * 3, {}, False),
+        (((*ROW, 1),) * 3, {}, True),
         ((), {}, False),
         ((ROW,) * 3, {"by_class": False}, True),
         ((ROW,) * 3, {"model": MULTI_LABEL}, True),
