@@ -15,6 +15,7 @@ from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any
 from xml.etree import ElementTree
+from xml.parsers import expat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -225,22 +226,29 @@ def read_voc(root: Path, split: str) -> Annotations:
     return Annotations(found, names, official)
 
 
-def _voc_objects(path: Path) -> list[Mapping[str, str]]:
-    """The objects of a file: each one's `name`, and the text of its corners."""
+def _voc_objects(path: Path) -> list[tuple[str, Mapping[str, str]]]:
+    """The objects of a file: the place of each, with its `name` and the text of its corners."""
+    builder, parser = ElementTree.TreeBuilder(), expat.ParserCreate()
+    parser.StartElementHandler = lambda tag, _: builder.start(tag, {"line": str(parser.CurrentLineNumber)})
+    parser.EndElementHandler, parser.CharacterDataHandler = builder.end, builder.data
     try:
-        tree = ElementTree.fromstring(path.read_bytes())
-    except (OSError, ElementTree.ParseError) as error:
-        line = getattr(error, "position", (1, 0))[0]
+        parser.Parse(path.read_bytes(), True)
+    # The last two are of an encoding that is unknown or not read, such as GB2312.
+    except (OSError, expat.ExpatError, LookupError, ValueError) as error:
+        line = getattr(error, "lineno", 1)
         raise ConfigError("it is not XML", place=f"{path}:{line}", quoted=error) from error
     return [
-        {part.tag: (part.text or "").strip() for part in (*each, *each.findall("bndbox/*"))}
-        for each in tree.findall("object")
+        (
+            f"{path}:{each.get('line')}",
+            {part.tag: (part.text or "").strip() for part in (*each, *each.findall("bndbox/*"))},
+        )
+        for each in builder.close().findall("object")
     ]
 
 
 def _voc_names(path: Path) -> list[str]:
     try:
-        return [each["name"] for each in _voc_objects(path) if each.get("name")]
+        return [each["name"] for _, each in _voc_objects(path) if each.get("name")]
     except ConfigError:
         # It is counted when its boxes are read.
         return []
@@ -248,8 +256,7 @@ def _voc_names(path: Path) -> list[str]:
 
 def _voc_rows(path: Path, index: Mapping[str, int], size: Size) -> tuple[Rows, Places]:
     rows, places = list[list[float]](), list[str]()
-    for number, each in enumerate(_voc_objects(path), 1):
-        place = f"{path}: object {number}"
+    for place, each in _voc_objects(path):
         try:
             rows.append(
                 [index[each["name"]], *(float(each[key]) for key in ("xmin", "ymin", "xmax", "ymax"))]

@@ -46,7 +46,7 @@ def voc_text(name: str) -> str:
         f"<ymax>{low}</ymax></bndbox></object>"
         for n, x, y, right, low in BOXES[name]
     )
-    return f"<annotation>\n{''.join(objects)}\n</annotation>"
+    return "\n".join(("<annotation>", *objects, "</annotation>"))
 
 
 def coco_value(files: Mapping[int, str] | None = None) -> dict[str, list[dict[str, object]]]:

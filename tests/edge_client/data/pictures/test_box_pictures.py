@@ -76,14 +76,31 @@ def test_a_broken_picture_is_left_out_and_said(
     assert f"1 of 3 files are skipped; the first: cannot read image {picture}" in caplog.text
 
 
-def test_a_broken_file_of_boxes_costs_its_picture_alone(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "said"),
+    [
+        ("yolo", "1 ", "1 x", "b.txt:1: not all are numbers"),
+        ("yolo", "\n", " 7\n", "b.txt:1: 6 numbers: expected a class and 4 numbers of a box"),
+        ("voc", "<ymin>", "<top>", "a.xml:2: it is not XML"),
+        ("voc", "<xmin>15</xmin>", "", "a.xml:3: it has no name, or no corners"),
+        ("voc", "<an", "<?xml version='1.0' encoding='GB2312'?>\n<an", "b.xml:1: it is not XML"),
+        ("coco", "[0, 0,", "[0, null,", "annotations.json: annotations[2]: it has no known category, or "),
+    ],
+)  # fmt: skip
+def test_a_fault_in_a_file_of_boxes_costs_its_picture_alone_and_is_said_with_its_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, old: str, new: str, said: str
 ) -> None:
+    write_pictures(kind, tmp_path)
+    (file,) = tmp_path.rglob(said.partition(":")[0])
+    file.write_text(file.read_text().replace(old, new))
+    assert len(read(kind, tmp_path)) == 2
+    assert f"1 of 3 files are skipped; the first: {file.parent}/{said}" in caplog.text
+
+
+def test_too_many_broken_files_of_boxes_are_refused(tmp_path: Path) -> None:
     write_pictures("yolo", tmp_path)
-    (broken := tmp_path / "labels" / "b.txt").write_text("1 0.5 0.5 0.2 0.2\n1 0.5 x 0.2 0.2\n")
-    assert len(read("yolo", tmp_path)) == 2
-    assert f"{broken}:2: not all are numbers" in caplog.text
-    (tmp_path / "labels" / "a.txt").write_text("7 0.5 0.5 0.2 0.2")
+    for name in "ab":
+        (tmp_path / "labels" / f"{name}.txt").write_text("7 0.5 0.5 0.2 0.2")
     said = r"2 of 3 files are broken.*a.txt:1: the class 7 must be 0 to 1: .*data.yaml names the classes"
     with pytest.raises(ConfigError, match=said):
         read("yolo", tmp_path)
