@@ -59,7 +59,8 @@ def read_each(
             f"{len(errors)} of {len(paths)} files are broken, more than broken={most:g} allows: {errors[0]}",
             place=source,
         ) from errors[0]
-    log.warning("%s: %d of %d files are skipped; the first: %s", source, len(errors), len(paths), errors[0])
+    first = first_of(errors, by="; ")
+    log.warning("%s: %d of %d files are skipped; the first: %s", source, len(errors), len(paths), first)
     return ReadFiles(
         values, places, SkippedFiles(files=len(errors), of=len(paths), first=str(errors[0])[:500])
     )
@@ -75,7 +76,7 @@ SERVICE = frozenset(
 )
 """Names of folders and files that are no data, in lower case; Speech Commands has `_background_noise_`."""
 USUAL = (".wav", ".flac", ".mp3", ".ogg", ".jpg", ".png", ".webp", ".tif")  # endings that messages name first
-MAX_NAMED = 8  # most skipped names in a log line
+MAX_NAMED = 8  # most names in a log line
 
 
 @dataclass(frozen=True)
@@ -199,8 +200,13 @@ def _say_skipped(root: Path, below: Iterable[str]) -> None:
     """Name what is skipped in a root, and below its classes."""
     names = sorted({*below, *(path.name for path in root.iterdir() if is_service(path.name))})
     if names:
-        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-        say_once(f"{root}: skipped, hidden or no data: {', '.join(names[:MAX_NAMED])}{more}")
+        say_once(f"{root}: skipped, hidden or no data: {first_of(names)}")
+
+
+def first_of(names: Sequence[object], *, by: str = ", ") -> str:
+    """The first of what a log line names, and how many more there are."""
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return by.join(map(str, names[:MAX_NAMED])) + more
 
 
 def counts_in_words(others: Mapping[str, int], remedies: Mapping[str, str]) -> str:

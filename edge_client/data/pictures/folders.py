@@ -20,7 +20,14 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.class_folders import MAX_BROKEN, files_of_classes, parts_of, read_each, without_classes
+from edge_client.data.class_folders import (
+    MAX_BROKEN,
+    files_of_classes,
+    first_of,
+    parts_of,
+    read_each,
+    without_classes,
+)
 from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, Pixels, make_labelled_data
 from edge_client.data.pictures import box_files, picture_files, units
@@ -259,5 +266,5 @@ def _say(pictures: Sequence[_BoxPicture], without_file: int, source: str) -> Non
         ("cut at the edges of their pictures", [p for e in pictures for p in e.cut]),
     ):
         if places:
-            said = f"{source}: {format_count(len(places), 'box')} {what}; the first: {places[0]}"
+            said = f"{source}: {format_count(len(places), 'box')} {what}; the first: {first_of(places)}"
             say_once(said, logging.WARNING)

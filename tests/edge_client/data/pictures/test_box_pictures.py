@@ -134,6 +134,16 @@ def test_boxes_are_cut_at_edges_and_left_out_without_area(
     assert said == changed
 
 
+def test_the_first_of_many_boxes_that_are_left_out_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_pictures("yolo", tmp_path)
+    (file := tmp_path / "labels" / "b.txt").write_text("0 0.5 0.5 0 0.5\n" * 10)
+    read("yolo", tmp_path)
+    first = ", ".join(f"{file}:{line}" for line in range(1, 9))
+    assert re.search(rf": 10 boxes left out: .*; the first: {first} and 2 more\n", caplog.text)
+
+
 def test_only_pictures_without_boxes_are_refused(tmp_path: Path) -> None:
     write_pictures("yolo", tmp_path)
     shutil.rmtree(tmp_path / "labels")

@@ -179,7 +179,8 @@ def test_a_few_broken_files_are_left_out_and_counted(
     wanted = [number for skipped in (3, 7) for number in range(10) if number != skipped]
     assert data.images[:, 0, 0, 0].tolist() == wanted
     assert data.labels.tolist() == [0] * 9 + [1] * 9
-    assert f"folder:{tmp_path}: 2 of 20 files are skipped" in caplog.text
+    first = f"{data.skipped.first}; cannot read image {tmp_path / 'dog/7.png'}"
+    assert f"folder:{tmp_path}: 2 of 20 files are skipped; the first: {first}" in caplog.text
 
 
 @pytest.mark.parametrize(("text", "is_read"), [("", False), ("?broken=0.2", True), ("?broken=0.1", False)])
