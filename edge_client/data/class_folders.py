@@ -56,8 +56,9 @@ def read_each(
         if len(paths) == 1:
             raise errors[0]
         raise ConfigError(
-            f"{len(errors)} of {len(paths)} files are broken, more than broken={most:g} allows: {errors[0]}",
+            f"{len(errors)} of {len(paths)} files are broken, more than broken={most:g} allows",
             place=source,
+            remedy=f"repair or remove them; the first: {errors[0]}",
         ) from errors[0]
     first = first_of(errors, by="; ")
     log.warning("%s: %d of %d files are skipped; the first: %s", source, len(errors), len(paths), first)

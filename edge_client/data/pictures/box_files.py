@@ -30,6 +30,7 @@ from schemas.errors import ConfigError, format_count
 Rows = NDArray[np.float64]
 Places = Sequence[str]  # of each row, for messages: `labels/a.txt:3`
 Size = tuple[int, int]
+LINE = "write a class number and x, y, width and height, or the corners of a polygon"
 PART_FILES = ("data.yaml", "dataset.yaml", "obj.data")  # of YOLO: which pictures are for what
 NAME_FILES = (
     *("data.yaml", "dataset.yaml", "classes.txt", "obj.names", "labels/classes.txt"),
@@ -168,11 +169,9 @@ def _yolo_rows(path: Path, names: Names, named: Path | None, size: Size) -> tupl
         try:
             own, *values = map(float, words)
         except ValueError as error:
-            raise ConfigError("not all are numbers", place=place, quoted=line) from error
+            raise ConfigError("not all are numbers", place=place, remedy=LINE, quoted=line) from error
         if len(values) != 4 and (len(values) < 6 or len(values) % 2):
-            raise ConfigError(
-                f"{format_count(len(words), 'number')}: expected a class and 4 numbers of a box", place=place
-            )
+            raise ConfigError(f"it has {format_count(len(words), 'number')}", place=place, remedy=LINE)
         rows.append([_class_number(own, names, named, place), *_corners(values, width, height)])
         places.append(place)
     return _as_rows(rows), places
@@ -194,7 +193,7 @@ def _class_number(number: float, names: Names, named: Path | None, place: str) -
     raise ConfigError(
         f"the class {number:g} must be 0 to {count - 1}",
         place=place,
-        remedy=f"{named} names the classes" if named else "",
+        remedy=f"correct it, or name the class in {named}" if named else "number classes from 0",
     )
 
 
@@ -236,7 +235,8 @@ def _voc_objects(path: Path) -> list[tuple[str, Mapping[str, str]]]:
     # The last two are of an encoding that is unknown or not read, such as GB2312.
     except (OSError, expat.ExpatError, LookupError, ValueError) as error:
         line = getattr(error, "lineno", 1)
-        raise ConfigError("it is not XML", place=f"{path}:{line}", quoted=error) from error
+        why, remedy = "it is not XML", "export it again, in UTF-8"
+        raise ConfigError(why, place=f"{path}:{line}", remedy=remedy, quoted=error) from error
     return [
         (
             f"{path}:{each.get('line')}",
@@ -262,7 +262,8 @@ def _voc_rows(path: Path, index: Mapping[str, int], size: Size) -> tuple[Rows, P
                 [index[each["name"]], *(float(each[key]) for key in ("xmin", "ymin", "xmax", "ymax"))]
             )
         except (KeyError, ValueError) as error:
-            raise ConfigError("it has no name, or no corners", place=place, quoted=error) from error
+            why, remedy = "it has no name, or no corners", "write name, xmin, ymin, xmax and ymax"
+            raise ConfigError(why, place=place, remedy=remedy, quoted=error) from error
         places.append(place)
     return _as_rows(rows), places
 
@@ -292,16 +293,23 @@ def read_coco(path: Path, split: str) -> Annotations:
         boxes: dict[Any, list[tuple[int, Any, Any]]] = {each: [] for each in files}
         for place, each in enumerate(known["annotations"]):
             if each["image_id"] not in files:
-                why, of = "its image_id is that of no image of the file", f"{path}: annotations[{place}]"
-                raise ConfigError(why, place=of, quoted=each["image_id"])
+                raise ConfigError(
+                    "its image_id is that of no image of the file",
+                    place=f"{path}: annotations[{place}]",
+                    remedy="add the image, or remove the annotation",
+                    quoted=each["image_id"],
+                )
             if not each.get("iscrowd"):
                 boxes[each["image_id"]].append((place, each["category_id"], each["bbox"]))
+        # Roboflow states a category above all others, which no box has.
+        used = {category for own in boxes.values() for _, category, _ in own}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(
-            "it is no COCO file: expected images, annotations and categories", place=path, quoted=error
+            "it is no COCO file",
+            place=path,
+            remedy="export it again, with images, annotations and categories",
+            quoted=error,
         ) from error
-    # Roboflow states a category above all others, which no box has.
-    used = {category for own in boxes.values() for _, category, _ in own}
     index = {each: place for place, each in enumerate(each for each in names if each in used)}
     root = path.parent.parent if path.parent.name == "annotations" else path.parent
     find = finder({each: each for each in pictures_below(root)})
@@ -326,8 +334,13 @@ def _coco_rows(
         try:
             x, y, width, height = map(float, box)
             rows.append([index[category], x, y, x + width, y + height])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError("it has no known category, or no bbox", place=place, quoted=error) from error
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise ConfigError(
+                "it has no known category, or no bbox",
+                place=place,
+                remedy="write category_id, and bbox as [x, y, width, height]",
+                quoted=error,
+            ) from error
         places.append(place)
     return _as_rows(rows), places
 
@@ -363,7 +376,8 @@ def _text(path: Path) -> str:
     try:
         return path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("it cannot be read as text", place=path, quoted=error) from error
+        remedy = "save it in UTF-8, readable for this user"
+        raise ConfigError("it cannot be read as text", place=path, remedy=remedy, quoted=error) from error
 
 
 def _as_rows(rows: Sequence[Sequence[float]]) -> Rows:

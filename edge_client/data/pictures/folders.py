@@ -72,7 +72,8 @@ def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, boo
     source = f"folder:{root}"
     options = picture_options(text, source=source)
     if not root.is_dir():
-        raise ConfigError("there is no such folder", place=source)
+        remedy = "name one with a sub-folder of pictures for each class"
+        raise ConfigError("there is no such folder", place=source, remedy=remedy)
     parts = parts_of(root, split)
     endings, remedies = picture_files.endings_read()
     classes = files_of_classes(parts.chosen, endings, remedies=remedies)

@@ -12,6 +12,7 @@ from PIL import Image
 
 from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.partition import Partition, holdout, partition_indices
+from edge_client.data.pictures.box_files import LINE
 from edge_client.data.pictures.folders import READERS
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import fit_data, letterbox_scale, with_sides
@@ -30,6 +31,9 @@ from tests.slow import mark_slow
 
 BCCD = Path(__file__).parents[5] / "shared" / "data" / "bccd"
 KINDS = list(READERS)
+NO_XML = "it is not XML: export it again, in UTF-8"
+NO_CORNERS = "it has no name, or no corners: write name, xmin, ymin, xmax and ymax"
+NO_BBOX = "it has no known category, or no bbox: write category_id, and bbox as [x, y, width, height]"
 
 
 def read(kind: str, root: Path, options: str = "", part: str = "") -> LabelledData:
@@ -79,29 +83,34 @@ def test_a_broken_picture_is_left_out_and_said(
 @pytest.mark.parametrize(
     ("kind", "old", "new", "said"),
     [
-        ("yolo", "1 ", "1 x", "b.txt:1: not all are numbers"),
-        ("yolo", "\n", " 7\n", "b.txt:1: 6 numbers: expected a class and 4 numbers of a box"),
-        ("voc", "<ymin>", "<top>", "a.xml:2: it is not XML"),
-        ("voc", "<xmin>15</xmin>", "", "a.xml:3: it has no name, or no corners"),
-        ("voc", "<an", "<?xml version='1.0' encoding='GB2312'?>\n<an", "b.xml:1: it is not XML"),
-        ("coco", "[0, 0,", "[0, null,", "annotations.json: annotations[2]: it has no known category, or "),
+        ("yolo", "1 ", "1 x", f"b.txt:1: not all are numbers: {LINE}"),
+        ("yolo", "\n", " 7\n", f"b.txt:1: it has 6 numbers: {LINE}"),
+        ("yolo", "1 ", "\xe9", "b.txt: it cannot be read as text: save it in UTF-8, readable for this user"),
+        ("voc", "<ymin>", "<top>", f"a.xml:2: {NO_XML}"),
+        ("voc", "<an", "<?xml version='1.0' encoding='GB2312'?><an", f"b.xml:1: {NO_XML}"),
+        ("voc", "<xmin>15</xmin>", "", f"a.xml:3: {NO_CORNERS}"),
+        ("coco", "[0, 0,", "[0, null,", f"annotations.json: annotations[2]: {NO_BBOX}"),
+        ("coco", "[0, 0,", f"[0, {10**400},", f"annotations.json: annotations[2]: {NO_BBOX}"),
     ],
-)  # fmt: skip
-def test_a_fault_in_a_file_of_boxes_costs_its_picture_alone_and_is_said_with_its_line(
+)
+def test_a_fault_in_a_file_of_boxes_costs_its_picture_alone_and_is_said_with_place_and_remedy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, old: str, new: str, said: str
 ) -> None:
     write_pictures(kind, tmp_path)
     (file,) = tmp_path.rglob(said.partition(":")[0])
-    file.write_text(file.read_text().replace(old, new))
+    file.write_text(file.read_text().replace(old, new), "latin-1")
     assert len(read(kind, tmp_path)) == 2
-    assert f"1 of 3 files are skipped; the first: {file.parent}/{said}" in caplog.text
+    assert f"1 of 3 files are skipped; the first: {file.parent}/{said}\n" in caplog.text
 
 
 def test_too_many_broken_files_of_boxes_are_refused(tmp_path: Path) -> None:
     write_pictures("yolo", tmp_path)
     for name in "ab":
         (tmp_path / "labels" / f"{name}.txt").write_text("7 0.5 0.5 0.2 0.2")
-    said = r"2 of 3 files are broken.*a.txt:1: the class 7 must be 0 to 1: .*data.yaml names the classes"
+    said = (
+        r"2 of 3 files are broken, more than broken=0\.1 allows: repair or remove them; the first: .*a.txt:1"
+        ": the class 7 must be 0 to 1: correct it, or name the class in .*data.yaml"
+    )
     with pytest.raises(ConfigError, match=said):
         read("yolo", tmp_path)
 
@@ -211,7 +220,7 @@ def test_a_class_number_that_no_model_has_is_a_broken_file(tmp_path: Path) -> No
     found = read("yolo", tmp_path)
     assert found.class_names == ("0",)
     assert found.skipped is not None
-    assert "b.txt:1: the class 1e+09 must be 0 to 99999" in found.skipped.first
+    assert "b.txt:1: the class 1e+09 must be 0 to 99999: number classes from 0" in found.skipped.first
 
 
 def test_classes_without_names_are_those_of_all_parts(tmp_path: Path) -> None:
@@ -252,9 +261,12 @@ def test_groups_of_coco_are_left_out_and_other_files_refused(tmp_path: Path) -> 
     source_of("coco", tmp_path).write_text(json.dumps(value))
     data = read("coco", tmp_path)
     assert (data.class_names, int((data.labels[:, :, 0] >= 0).sum())) == (("dog",), 2)
-    for text in ('{"images": []}', "[" * 100_000):
+    value["annotations"][1]["category_id"] = []
+    for text in ('{"images": []}', "[" * 100_000, json.dumps(value)):
         source_of("coco", tmp_path).write_text(text)
-        with pytest.raises(ConfigError, match=r"annotations.json: it is no COCO file: expected images"):
+        with pytest.raises(
+            ConfigError, match=r"annotations.json: it is no COCO file: export it again, with images"
+        ):
             read("coco", tmp_path)
 
 
@@ -293,7 +305,7 @@ def test_a_box_of_no_image_of_the_file_is_named(tmp_path: Path) -> None:
     value = box_samples.coco_value()
     value["annotations"][1]["image_id"] = "1"
     source_of("coco", tmp_path).write_text(json.dumps(value))
-    with pytest.raises(ConfigError, match=r"annotations\[1\]: its image_id is that of no image") as raised:
+    with pytest.raises(ConfigError, match=r"annotations\[1\]: its image_id .*: add the image, or") as raised:
         read("coco", tmp_path)
     assert raised.value.quoted == "1"
 
