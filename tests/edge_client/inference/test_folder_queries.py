@@ -13,7 +13,7 @@ from edge_client.inference.onnx_model import Frame, LoadedModel, load_model
 from edge_client.inference.queries import draw_boxes, read_input
 from edge_client.inference.service.requests import read_request
 from schemas.values import Resizing
-from tests.edge_client.data.pictures.box_samples import BOXES, source_of, write_pictures
+from tests.edge_client.data.pictures.box_samples import BOXES, BROKEN, source_of, write_broken, write_pictures
 from tests.edge_client.inference.test_onnx_model import write_model
 from tests.edge_client.inference.test_recordings import LENGTH, RATE, make_model, write_any
 
@@ -97,6 +97,16 @@ def test_boxes_of_a_source_are_in_pixels_of_the_model(kind: str, tmp_path: Path)
     for number, *corners in BOXES["a"]:
         own = found.labels[0][found.labels[0, :, 0] == 1 - number][0]
         np.testing.assert_allclose(own[1:], np.multiply(corners, 64 / 60), atol=0.01)
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_broken_files_of_boxes_end_infer_with_one_line(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said, model = write_broken(kind, tmp_path / "photos"), detector(tmp_path).path
+    assert main(["infer", str(model), f"{kind}:{source_of(kind, tmp_path / 'photos')}"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
 
 
 @pytest.mark.parametrize("kind", ["yolo", "voc", "coco"])

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from edge_server.cli.main import main
+from tests.edge_client.data.pictures.box_samples import BROKEN, source_of, write_broken
 
 
 def check(*words: str) -> int:
@@ -54,6 +55,15 @@ def test_data_that_cannot_be_partitioned_is_refused(capsys, what):
     words, message = IMPOSSIBLE[what]
     assert check(*words) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_broken_files_of_boxes_are_refused_in_one_line(capsys, tmp_path, kind):
+    said, source = write_broken(kind, tmp_path), source_of(kind, tmp_path)
+    network = ("task=detection", "model.name=detector:cnn", "input-shape=[3,64,64]")
+    assert check(f"data.source={kind}:{source}", *network) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,22 @@ def _write_coco(root: Path) -> None:
     (root / "annotations.json").write_text(json.dumps(coco_value()))
 
 
+def write_broken(kind: str, root: Path) -> str:
+    """Write pictures whose files of boxes are none; returns what is said of the first."""
+    write_pictures(kind, root)
+    file, said = BROKEN[kind]
+    for path in (root / file).parent.glob(f"*{Path(file).suffix}"):
+        path.write_text("x")
+    return f"{root / file}{said}"
+
+
+BROKEN = {
+    "yolo": ("labels/a.txt", ":1: not all are numbers: write a class"),
+    "voc": ("Annotations/a.xml", ":1: it is not XML: export it again"),
+    "coco": ("annotations.json", ": it is no COCO file: export it again"),
+}
+
+
 WRITERS = {"yolo": _write_yolo, "voc": _write_voc, "coco": _write_coco}
 
 

@@ -1,7 +1,7 @@
 """Pictures with boxes from the exports of annotation tools."""
 
 import json
-import logging
+import math
 import re
 import shutil
 from pathlib import Path
@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from edge_client.agent.local_source import DataChoice, LocalSource
+from edge_client.agent.presence import card_of
 from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.partition import Partition, holdout, partition_indices
 from edge_client.data.pictures.box_files import LINE
@@ -18,6 +20,7 @@ from edge_client.data.said_once import say_once
 from edge_client.data.shapes import fit_data, letterbox_scale, with_sides
 from edge_client.data.sources import load_source
 from schemas.errors import ConfigError
+from schemas.values import SkippedFiles
 from tests.edge_client.data.pictures import box_samples
 from tests.edge_client.data.pictures.box_samples import (
     BOXES,
@@ -99,7 +102,11 @@ def test_a_fault_in_a_file_of_boxes_costs_its_picture_alone_and_is_said_with_pla
     write_pictures(kind, tmp_path)
     (file,) = tmp_path.rglob(said.partition(":")[0])
     file.write_text(file.read_text().replace(old, new), "latin-1")
-    assert len(read(kind, tmp_path)) == 2
+    local = LocalSource(DataChoice(f"{kind}:{source_of(kind, tmp_path)}")).read()
+    assert len(local.train) + len(local.held_out) == 2
+    # The device's birth tells the server.
+    skipped = card_of(local, source=kind).skipped
+    assert skipped == SkippedFiles(files=1, of=3, first=f"{file.parent}/{said}")
     assert f"1 of 3 files are skipped; the first: {file.parent}/{said}\n" in caplog.text
 
 
@@ -115,32 +122,44 @@ def test_too_many_broken_files_of_boxes_are_refused(tmp_path: Path) -> None:
         read("yolo", tmp_path)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("line", "kept"),
+    ("corners", "kept"),
     [
-        ("0 0.5 0.5 1.5 0.5", (0, 0, 10, 60, 30)),
-        ("0 0.5 0.5 0 0.5", None),
-        ("0 0.5 0.5 -0.5 0.5", None),
-        ("0 1.5 0.5 0.5 0.5", None),
-        ("0 nan 0.5 0.5 0.5", None),
-        ("0 0.5 inf 0.5 0.5", None),
-        ("1 0.1 0.1 0.5 0.2 0.3 0.9", (1, 6, 4, 30, 36)),
+        ((-15, 10, 75, 30), (0, 0, 10, 60, 30)),
+        ((30, 10, 30, 30), None),
+        ((45, 10, 15, 30), None),
+        ((75, 10, 105, 30), None),
+        ((math.nan, 10, 45, 30), None),
+        ((15, 10, 45, math.inf), None),
     ],
 )
 def test_boxes_are_cut_at_edges_and_left_out_without_area(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, line: str, kept: tuple[int, ...] | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+    corners: tuple[float, ...],
+    kept: tuple[int, ...] | None,
 ) -> None:
-    caplog.set_level(logging.INFO)
     say_once.cache_clear()
-    write_pictures("yolo", tmp_path)
-    (file := tmp_path / "labels" / "b.txt").write_text(f"{line}\n1 0.5 0.5 0.5 0.5\n")
-    found = read("yolo", tmp_path).labels[1]
+    monkeypatch.setitem(BOXES, "b", [(0, *corners), (1, 15, 10, 45, 30)])
+    write_pictures(kind, tmp_path)
+    found = read(kind, tmp_path).labels[1]
     assert found[-1 if kept else 0].tolist() == pytest.approx((1, 15, 10, 45, 30))
     if kept:
         assert found[0].tolist() == pytest.approx(kept)
+    file = {"yolo": "labels/b.txt:1", "voc": "Annotations/b.xml:2"}.get(
+        kind, "annotations.json: annotations[2]"
+    )
     said = re.findall(r"1 box (left out|cut at)[^;]*; the first: (.*)", caplog.text)
-    changed = [] if line.startswith("1") else [("cut at" if kept else "left out", f"{file}:1")]
-    assert said == changed
+    assert said == [("cut at" if kept else "left out", f"{tmp_path}/{file}")]
+
+
+def test_a_polygon_is_a_box_by_its_corners(tmp_path: Path) -> None:
+    write_pictures("yolo", tmp_path)
+    (tmp_path / "labels" / "b.txt").write_text("1 0.1 0.1 0.5 0.2 0.3 0.9")
+    assert read("yolo", tmp_path).labels[1, 0].tolist() == pytest.approx((1, 6, 4, 30, 36))
 
 
 def test_the_first_of_many_boxes_that_are_left_out_are_named(
