@@ -11,7 +11,6 @@ from edge_client.cli.main import main
 from edge_client.data.local import LocalData
 from edge_client.data.partition import Partition, holdout, share
 from edge_client.data.sources import load_source
-from edge_client.data.tasks.detection import cells
 from edge_client.data.tasks.registry import TASKS
 from edge_client.inference.onnx_model import load_model
 from edge_server.cli.main import main as server
@@ -27,7 +26,7 @@ from tests.slow import slow
 TRAINERS = {"with-torch": ("torch",), "without-torch": ("onnx",)}
 NETWORKS = {
     "anomaly": "tests.integration.test_every_task:autoencoder",
-    "detection": "tests.integration.test_every_task:detector",
+    "detection": "deploy.examples.own_detector:detector",
 }
 ATTENDING = "multi-label"
 """The task whose sub-models are cut by attention: the graph of such a step takes seconds to draw."""
@@ -38,28 +37,6 @@ def autoencoder(input_shape: tuple[int, ...], outputs: int):
     from torch import nn
 
     return nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 3), nn.Linear(3, outputs))
-
-
-def detector(input_shape: tuple[int, ...], classes: int):
-    """A detector that sees patches of four pixels, and their means."""
-    import torch
-    from torch import nn
-    from torch.nn import functional
-
-    class Detector(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.see, self.say = nn.Conv2d(input_shape[0], 16, 4, stride=4), nn.Conv2d(16, classes + 5, 1)
-            centres, strides = map(torch.from_numpy, cells(input_shape))
-            around = torch.cat([centres.T - strides, centres.T + strides])
-            self.register_buffer("around", functional.pad(around, (0, 0, classes, 1)), persistent=False)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            seen = torch.relu(self.see(x))
-            maps = (seen, functional.avg_pool2d(seen, 2), functional.avg_pool2d(seen, 4))
-            return (torch.cat([self.say(each).flatten(2) for each in maps], 2) + self.around).flatten(1)
-
-    return Detector()
 
 
 def count_of(task: str) -> int:

@@ -15,6 +15,7 @@ from PIL import Image
 from torch import nn
 
 from edge_client.cli.main import main
+from edge_client.data.dataset import make_labelled_data
 from edge_client.data.shapes import fit_data
 from edge_client.data.sources import load_source
 from edge_client.data.tasks import detection
@@ -27,11 +28,16 @@ from edge_client.inference.runtimes import RUNTIMES, convert_model
 from edge_client.inference.service.metrics import RequestMetrics
 from edge_client.inference.service.model_source import FileSource
 from edge_client.inference.service.predictor import Predictor
+from edge_client.models.build import build_model
 from edge_client.models.detector import Detector
-from edge_client.training.evaluation import logits
+from edge_client.models.registry import entry
+from edge_client.pruning.channel_graph.trace import trace
+from edge_client.pruning.channel_selection import group_ratios, prefix_spec
+from edge_client.pruning.surgery import compact, parameter_count
+from edge_client.training.evaluation import evaluate, logits
 from edge_client.training.loop import train
 from schemas.strategy import TrainingPlan
-from schemas.values import Preprocessing, Resizing
+from schemas.values import ModelSpec, Preprocessing, Resizing
 from tests.edge_client.inference.service.test_http import Running
 
 BCCD = Path(__file__).parents[4] / "shared" / "data" / "bccd"
@@ -100,6 +106,24 @@ def test_the_file_gives_the_boxes_of_torch(detector: nn.Module, path: Path) -> N
         assert len(wanted) > 20
         assert (detection.overlaps(wanted[:, 1:5], wanted[:, 1:5]) > 0.5).sum() > len(wanted)
         assert_same_boxes(found, wanted)
+
+
+def test_the_detector_of_the_guide_is_cut_learns_and_says_boxes(tmp_path: Path) -> None:
+    spec = ModelSpec(name="deploy.examples.own_detector:detector", input_shape=SHAPE, num_classes=CLASSES)
+    torch.manual_seed(0)
+    channel_map = trace(whole := build_model(spec), SHAPE).channel_map
+    half = prefix_spec(group_ratios(entry(spec.name), 0.5, channel_map), channel_map)
+    own = compact(whole, half, channel_map)
+    assert parameter_count(own) == 8 * (16 + 1) + (CLASSES + 5) * (8 + 1)
+    boxes = np.tile([1, 8, 8, 40, 40], (len(PICTURES), 1, 1)).astype(np.float32)
+    data = in_task(make_labelled_data(PICTURES, boxes, class_names=NAMES), "detection", ())
+    before = evaluate(own, data)
+    train(own, data, TrainingPlan(learning_rate=0.01, batch_size=len(PICTURES), local_epochs=1))
+    assert evaluate(own, data).loss < before.loss
+    outputs = logits(own, PICTURES.astype(np.float32) / 255).reshape(len(PICTURES), CLASSES + 5, -1)
+    for found, each in zip(said(write_detector(own, tmp_path)), outputs, strict=True):
+        assert len(found) > 20
+        assert_same_boxes(found, detection.decode(each))
 
 
 def test_defaults_of_the_file_are_those_of_decoding(detector: nn.Module, tmp_path: Path) -> None:
