@@ -297,6 +297,8 @@ class _Cut:
         self._rests = [self._copy_rest(training, graphs[id(training)])]
         if [*graphs[id(training)].values()][-1] != [*graphs[id(evaluation)].values()][-1]:
             self._rests.append(self._copy_rest(evaluation, graphs[id(evaluation)]))
+        for graph in (self._frozen, *self._rests):
+            _call_constants(graph, root)
 
     @property
     def width(self) -> int:
@@ -314,8 +316,12 @@ class _Cut:
     def _module(self, module: nn.Module, graph: fx.Graph) -> fx.GraphModule:
         # Tracing adds tensors that the code makes of constants to the traced copy alone.
         nodes = (node for node in graph.nodes if node.op in ("call_module", "get_attr"))
-        targets = dict.fromkeys(str(node.target) for node in nodes)
-        return fx.GraphModule({name: _attribute(module, self._root, name) for name in targets}, graph)
+        ops = {str(node.target): node.op for node in nodes}
+        held = {name: _attribute(module, self._root, name) for name in ops}
+        for name, value in held.items():
+            if ops[name] == "call_module" and isinstance(value, Tensor):
+                held[name] = _Constant(value)
+        return fx.GraphModule(held, graph)
 
     def _copy_rest(self, graph: fx.Graph, numbers: Mapping[fx.Node, int]) -> fx.Graph:
         """A graph from features to the outputs of `graph`."""
@@ -345,6 +351,30 @@ class _Cut:
         if not count.users:
             rest.erase_node(count)
         return rest
+
+
+class _Constant(nn.Module):
+    """A tensor outside the network's state: a graph module's own buffers are all part of one."""
+
+    value: Tensor
+
+    def __init__(self, value: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("value", value, persistent=False)
+
+    def forward(self) -> Tensor:
+        return self.value
+
+
+def _call_constants(graph: fx.Graph, root: nn.Module) -> None:
+    """Let a graph call what holds a tensor outside the state of `root`, in place of referring to it."""
+    state = root.state_dict()
+    for node in [node for node in graph.nodes if node.op == "get_attr"]:
+        name = str(node.target)
+        if name not in state and isinstance(_attribute(root, root, name), Tensor):
+            with graph.inserting_before(node):
+                node.replace_all_uses_with(graph.call_module(name))
+            graph.erase_node(node)
 
 
 class _RestByMode(nn.Module):

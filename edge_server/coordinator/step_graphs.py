@@ -178,6 +178,7 @@ class StepGraphs:
                 trains=step.makes_steps,
                 task=self._task,
                 trained=step.trained,
+                example_shape=self._input_shape,
             )
             keep_graph(key, data)
         self._known[key] = data
@@ -208,9 +209,8 @@ def _specs(widths: Arrays) -> dict[int, SubModelSpec]:
 
 
 def _constants(module: nn.Module) -> list[str]:
-    """The digests of the numbers that become constants of a graph, in a network that is somebody's own."""
-    if not (parts := attributes.users_parts(module)):
-        return []
+    """The digests of the numbers that become constants of a graph."""
+    parts = attributes.users_parts(module)
     held = {**attributes.attributes_of(module, parts), **fixed_state.fixed_tensors(module)}
     return [hashlib.sha256(_as_bytes(held[name])).hexdigest() for name in sorted(held)]
 

@@ -1,5 +1,6 @@
 """A network in two parts gives what it gives whole, and an example's features have the same bits anywhere."""
 
+import copy
 import random
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from edge_client.models.build import build_model
+from edge_client.models.fixed_state import sent_tensors
 from edge_client.models.frozen_part import BATCH, find_split, split
 from edge_client.models.frozen_values import NoSplit
 from edge_client.models.modes import evaluating
@@ -62,6 +64,14 @@ def test_a_shipped_network_gives_in_two_parts_what_it_gives_whole(name: str) -> 
     inputs = torch.randn(5, *shape, generator=torch.Generator().manual_seed(1))
     parts = find_split(module, head_of(module), shape)
     assert torch.allclose(parts.rest(parts.features(inputs)), module(inputs), atol=1e-5)
+
+
+def test_tensors_outside_the_networks_state_are_outside_that_of_its_parts_and_of_their_copies() -> None:
+    module = first_and_head(lambda net, x: net.head(torch.relu(net.first(x * net.scale))) * net.scale)
+    module.register_buffer("scale", torch.tensor(2.0), persistent=False)
+    parts = find_split(module, head_of(module), (6,))
+    assert sent_tensors(copy.deepcopy(parts.rest)).keys() == {"head.weight", "head.bias"}
+    assert sent_tensors(parts.feature_network).keys() == {"first.weight", "first.bias"}
 
 
 def test_the_boundary_of_a_head_is_behind_the_pool() -> None:

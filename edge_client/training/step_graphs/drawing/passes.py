@@ -4,6 +4,7 @@ import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -42,7 +43,7 @@ class Passes:
     `paths` are the places in `whole` of the tensors by their names in the graph. `trained` have gradients,
     `changed` are the buffers that a step changes, `masks` the shapes of masks without the batch axis, and
     `dropouts` their probabilities. `classes` is the number of outputs, which the loss of `task` compares
-    with its targets. A step needs `smallest_batch` examples.
+    with targets of examples of `example_shape`. A step needs `smallest_batch` examples.
     """
 
     whole: _Whole
@@ -55,6 +56,7 @@ class Passes:
     classes: int
     trains: bool
     task: LearningTask
+    example_shape: tuple[int, ...]
     smallest_batch: int
 
     def example(self, input_shape: tuple[int, ...], examples: int, *, seed: int = 0) -> dict[str, Tensor]:
@@ -67,7 +69,7 @@ class Passes:
         given |= {name: torch.ones(examples, *shape) for name, shape in self.masks.items()}
         given[names.INPUTS] = torch.randn(examples, *input_shape, generator=random)
         if self.trains:
-            given[names.LABELS] = self._targets(given[names.INPUTS], random)
+            given[names.LABELS] = self._targets(examples, random)
         return given
 
     def run(self, given: Tensors) -> dict[str, Tensor]:
@@ -92,15 +94,16 @@ class Passes:
         found |= {names.NEXT + name: buffer.detach() for name, buffer in buffers.items()}
         return found | self._observations()
 
-    def _targets(self, inputs: Tensor, random: torch.Generator) -> Tensor:
+    def _targets(self, examples: int, random: torch.Generator) -> Tensor:
         if self.task.labels == "classes":
-            return torch.randint(self.classes, (len(inputs),), generator=random)
+            return torch.randint(self.classes, (examples,), generator=random)
         if self.task.labels == "boxes":
-            corners = torch.rand(len(inputs), 2, 2, generator=random) * min(inputs.shape[2:])
+            corners = torch.rand(examples, 2, 2, generator=random) * min(self.example_shape[1:])
             # Of the first class, which there always is.
             boxes = functional.pad(corners.sort(1).values.flatten(1), (1, 0))[:, None]
-            return torch.from_numpy(self.task.targets(inputs.numpy(), boxes.numpy()))
-        return torch.rand(len(inputs), self.classes, generator=random)
+            pictures = np.zeros((examples, *self.example_shape), np.float32)
+            return torch.from_numpy(self.task.targets(pictures, boxes.numpy()))
+        return torch.rand(examples, self.classes, generator=random)
 
     def _forward(self, held: Tensors) -> Tensor:
         state = {path: held[name] for name, path in self.paths.items()}
@@ -123,8 +126,12 @@ def passes_of(
     trains: bool,
     task: LearningTask = CLASSIFICATION,
     trained: Collection[str] | None = None,
+    example_shape: tuple[int, ...] | None = None,
 ) -> Passes:
-    """The passes of a step of `module`, which does not change; a step trains the arrays `trained`, or all."""
+    """The passes of a step of `module`, which does not change; a step trains the arrays `trained`, or all.
+
+    Of a module that takes features, `example_shape` is that of the examples that they are of.
+    """
     network = copy.deepcopy(module).cpu().float().eval()
     if trains:
         start_training(network, trained)
@@ -167,6 +174,7 @@ def passes_of(
         classes=classes,
         trains=trains,
         task=task,
+        example_shape=example_shape or input_shape,
         smallest_batch=smallest_batch(network, trained),
     )
 

@@ -44,10 +44,12 @@ def draw_step(
     trains: bool = True,
     task: LearningTask = CLASSIFICATION,
     trained: Collection[str] | None = None,
+    example_shape: tuple[int, ...] | None = None,
 ) -> bytes:
     """The step graph of `module`, which is the sub-model `spec` of the network of `channel_map`.
 
-    It has the gradients of the arrays `trained` only, of all by default. Without `trains` it is the graph of
+    It has the gradients of the arrays `trained` only, of all by default. Of a module that takes features,
+    `example_shape` is that of the examples that they are of. Without `trains` it is the graph of
     one forward pass, for objectives that only observe. Equal arguments give equal bytes, whatever the
     weights. Raises `DrawingRefused` with the reason.
     """
@@ -61,6 +63,7 @@ def draw_step(
             trains=trains,
             task=task,
             trained=trained,
+            example_shape=example_shape,
         )
         parts = users_parts(passes.whole)
         before = attributes_of(passes.whole, parts)
