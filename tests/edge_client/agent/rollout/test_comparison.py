@@ -150,6 +150,19 @@ def test_boxes_are_compared_in_the_models_pixels(tmp_path) -> None:
     assert (comparison.lost, comparison.won) == (0, 2)
 
 
+def test_a_detector_whose_boxes_are_shifted_is_objected_to_by_map50_and_one_as_good_is_not(tmp_path) -> None:
+    labels = np.tile(np.array([[0, 8, 8, 24, 24]], np.float32), (6, 1, 1))
+    pictures = make_labelled_data(np.zeros((6, 1, 64, 64), np.uint8), labels, class_names=("cat", "dog"))
+    shown, terms = LocalData(pictures, pictures), TrialTerms(latency_ratio=100)
+    good, like, shifted = (says_box(tmp_path / f"{n}.onnx", (n, n, n + 16, n + 16)) for n in (8, 9, 16))
+    refused, kept = (
+        judge_comparison(read_comparison(json.dumps(found(other, good, shown))), terms)
+        for other in (shifted, like)
+    )
+    assert refused == (Cause.ACCURACY, "map50 0.00% of 6 examples, map50 100.00% before")
+    assert kept is None
+
+
 def test_a_detector_of_another_grid_is_incompatible_and_in_use_it_is_compared_with_nothing(tmp_path) -> None:
     """Cells of 8 and 16 pixels are 80; those of 4, 8 and 16 are 336."""
     labels = np.array([[[0, 8, 8, 24, 24]]], np.float32)

@@ -1,8 +1,15 @@
 """Checks of a single update against the history: replays and the canary."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+from edge_client.data.dataset import make_labelled_data
+from edge_client.data.local import LocalData
+from edge_client.data.tasks.labels import in_task
 from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_server.config.load import load_config
 from edge_server.config.run_sections import FirewallSettings
@@ -17,6 +24,8 @@ from schemas.messages import Update
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from schemas.tensors.chunks import BlobRef
 from schemas.values import TrainingMetrics
+from tests.groups import decode_groups, encode_groups
+from tests.integration.bench import Bench
 
 ONE, TWO = "1" * 64, "2" * 64
 
@@ -90,6 +99,44 @@ def test_an_update_that_costs_more_than_allowed_is_refused():
     with pytest.raises(PeerError, match=r"from 0\.900 to 0\.840") as refused:
         canary.check(alone(-0.06), PARAMS, MAP, 1)
     assert refused.value.reason == Reason.HARMFUL
+
+
+def says_box(input_shape, classes):
+    """A detector that says one box of the first class for every picture, as far as training leaves it."""
+    said = torch.full((classes + 5, 336), -4.0)
+    said[[0, -1], 0], said[classes:-1, 0] = 4.0, torch.tensor([8.0, 8, 24, 24])
+    layer = nn.Linear(1, said.numel())
+    nn.init.zeros_(layer.weight)
+    layer.bias.data = said.flatten()
+    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), layer)
+
+
+class SwappedClasses(Bench):
+    """The second device says the second class where the network says the first."""
+
+    def sent(self, name, update):
+        store, moved = self.places[name].store, np.zeros((7, 336), np.float32)
+        if name == "strong":
+            moved[:2, 0] = -16, 16  # below the score from which a box is said at all
+        groups = decode_groups(store.blob_path(update.blob.digest).read_bytes())
+        model = {**groups["model"], "2.bias": groups["model"]["2.bias"] + moved.flatten()}
+        return update.model_copy(update={"blob": store.put_blob(encode_groups({**groups, "model": model}))})
+
+
+def test_a_detectors_update_that_swaps_classes_is_refused_by_map50_and_an_honest_one_is_not(tmp_path):
+    name, boxes = f"{__name__}:says_box", np.array([[[0, 8, 8, 24, 24]]] * 20, np.float32)
+    data = in_task(make_labelled_data(np.zeros((20, 1, 64, 64), np.float32), boxes), "detection", ())
+    np.savez(tmp_path / "boxes.npz", images=data.images, labels=boxes)
+    model = (f"model.name={name}", "model.task=detection", "num-classes=2", "learning-rate=0.001")
+    source = (f"data.source=npz:{tmp_path}/boxes.npz", "firewall.canary=0.1")
+    bench = SwappedClasses(tmp_path, "fedavg", *source, *model)
+    own = {"data": LocalData(data, data), "model_code": frozenset({name})}
+    bench.places = {device: replace(place, **own) for device, place in bench.places.items()}
+    bench.answers(1, among={"weak"})
+    with pytest.raises(
+        AssertionError, match=r"alone it takes map50 from 1\.000 to 0\.000, by more than 0\.1"
+    ):
+        bench.answers(1, among={"strong"})
 
 
 def test_an_update_is_tested_in_its_trained_shape_and_the_model_once_a_round():
