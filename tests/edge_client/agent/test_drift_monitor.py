@@ -11,6 +11,7 @@ from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.drift import ExampleRecord
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
+from tests.edge_client.agent.rollout.test_comparison import says_box
 from tests.edge_client.inference.test_onnx_model import write_model
 
 DIGITS = load_source("digits")
@@ -81,3 +82,18 @@ def test_a_model_of_other_inputs_is_left_out(tmp_path: Path) -> None:
     tested = DriftMonitor(tmp_path)(*after(of_classes(1, 2, 7, 9), of_classes(0, 8)))
     assert tested is not None
     assert tested.finding is not None
+
+
+def test_a_detector_in_use_says_that_boxes_are_elsewhere(tmp_path: Path) -> None:
+    # The pictures stay as they are: only the losses show it.
+    says_box(tmp_path / "model.onnx", (8, 8, 24, 24))
+    pictures = np.random.default_rng(0).integers(0, 255, (400, 1, 64, 64)).astype(np.uint8)
+    boxes = np.tile(np.array([0, 8, 8, 24, 24], np.float32), (400, 1, 1))
+    found = []
+    for moved in (0, 24):
+        boxes[200:, :, 1:] = boxes[:200, :, 1:] + moved
+        data = make_labelled_data(pictures, boxes, class_names=("cat", "dog"))
+        tested = DriftMonitor(tmp_path)(*after(data.subset(range(200)), data.subset(range(200, 400))))
+        assert tested is not None
+        found.append(tested.finding and tested.finding.statistic)
+    assert found == [None, "loss"]
