@@ -24,6 +24,7 @@ from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.groups import groups_of
 from edge_server.transport.broker.launch import running_broker
 from schemas.security.manifest import decode_manifest, manifest_path
+from tests.edge_client.agent.rollout.test_comparison import says_box
 from tests.edge_server.releases.rollout.sample_versions import entered, fitted, key_in
 from tests.forked import forked_python, start_forked
 
@@ -96,15 +97,26 @@ def running(program: Server | ServedModelProcess) -> Iterator[None]:
         program.process.wait()
 
 
+def versions_of(kind: str, folder: Path) -> tuple[str, list[np.ndarray] | list[bytes]]:
+    """A source, and models of it: three of which none is worse than another, and a broken one."""
+    if kind == "boxes":
+        boxes = np.tile(np.array([[0, 8, 8, 24, 24]], np.float32), (60, 1, 1))
+        np.savez(folder / "boxes.npz", images=np.zeros((60, 1, 64, 64), np.uint8), labels=boxes)
+        files = [says_box(folder / f"{n}.onnx", (n, n, n + 16, n + 16)) for n in (8, 7, 9, 16)]
+        return f"npz:{folder / 'boxes.npz'}", [file.read_bytes() for file in files]
+    good = fitted()
+    # Different files that compute the same predictions.
+    return "digits", [*(good * 2**number for number in range(3)), np.roll(good, 1, axis=1)]
+
+
 @pytest.fixture
-def field(tmp_path: Path) -> Iterator[Field]:
+def field(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Field]:
     """Two devices that require the server's signature, and serve v0."""
     registry, signer = Registry(tmp_path / "registry"), key_in(tmp_path)
     (tmp_path / "signing.pub").write_text(signer.public_text)
-    good = fitted()
-    # Different files that compute the same predictions.
-    first, *_ = [entered(registry, f"v{number}", good * 2**number, signer) for number in range(3)]
-    entered(registry, "broken", np.roll(good, 1, axis=1), signer)
+    source, models = versions_of(getattr(request, "param", "digits"), tmp_path)
+    names = ("v0", "v1", "v2", "broken")
+    first, *_ = [entered(registry, name, made, signer) for name, made in zip(names, models, strict=True)]
     processes: list[subprocess.Popen[bytes]] = []
     # Devices do not need torch here, and its import would take longer than the test.
     (tmp_path / "bare").mkdir()
@@ -121,7 +133,7 @@ def field(tmp_path: Path) -> Iterator[Field]:
                 field.slots(device).fill(path.read_bytes(), note, signed=signed)
                 field.slots(device).switch(note.digest)
                 words = ["--broker", broker_process.url, "--federation", "home", "--device-id", device]
-                words += ["--data", "digits", "--share", f"{share}/{len(DEVICES)}", "--tier", "1"]
+                words += ["--data", source, "--share", f"{share}/{len(DEVICES)}", "--tier", "1"]
                 words += ["--state-dir", str(tmp_path / device), "--trust", str(tmp_path / "signing.pub")]
                 with (tmp_path / device / "client.log").open("wb") as log:
                     command = [sys.executable, "-m", "edge_client.cli.main", "run", *words]
@@ -210,7 +222,7 @@ def test_a_rollout_whose_server_is_killed_continues_with_the_same_command(field:
     assert log.count("version v2: switched") == 1
 
 
-@SLOW
+@pytest.mark.parametrize("field", [pytest.param("digits", marks=SLOW), "boxes"], indirect=True)
 def test_no_device_switches_to_a_model_with_wrong_answers(field: Field) -> None:
     with running(server := Server(field, "broken", "--watch", "0.5")):
         summary = server.ended()

@@ -51,11 +51,21 @@ def fitted() -> np.ndarray:
 
 
 def entered(
-    registry: Registry, name: str, weights: np.ndarray, signer: Signer | None, *, federation: str = "home"
+    registry: Registry,
+    name: str,
+    weights: np.ndarray | bytes,
+    signer: Signer | None,
+    *,
+    federation: str = "home",
 ) -> Version:
+    """Enter a classifier of digits with these weights, or any file."""
     staging = registry.folder / "staging"
     staging.mkdir(parents=True, exist_ok=True)
-    path = classifier(staging / "tier-1.onnx", weights)
+    path = staging / "tier-1.onnx"
+    if isinstance(weights, bytes):
+        path.write_bytes(weights)
+    else:
+        classifier(path, weights)
     manifest_path(path).unlink(missing_ok=True)
     ManifestSigner(federation, name, signer).export(path, PROVENANCE, SubModelSpec())
     signed = decode_manifest(manifest_path(path).read_bytes()) if signer else None
