@@ -16,6 +16,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from edge_client.data.tasks.detection import STRIDES, cells
+from edge_client.models.frozen_part import Constant, call_constants
 from edge_client.models.modes import evaluating
 from edge_client.models.registry import image_shape
 from edge_client.models.shape_tracer import ShapeTracer
@@ -175,4 +176,10 @@ def _end_with(trunk: nn.Module, graph: fx.Graph, features: Sequence[fx.Node]) ->
     for node in reversed(nodes[max(map(nodes.index, features)) + 1 :]):
         graph.erase_node(node)
     graph.output(tuple(features))
+    for name in call_constants(graph, trunk):
+        place, _, last = name.rpartition(".")
+        owner = trunk.get_submodule(place)
+        held = Constant(getattr(owner, last))
+        delattr(owner, last)
+        setattr(owner, last, held)
     return fx.GraphModule(trunk, graph)

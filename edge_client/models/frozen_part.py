@@ -298,7 +298,7 @@ class _Cut:
         if [*graphs[id(training)].values()][-1] != [*graphs[id(evaluation)].values()][-1]:
             self._rests.append(self._copy_rest(evaluation, graphs[id(evaluation)]))
         for graph in (self._frozen, *self._rests):
-            _call_constants(graph, root)
+            call_constants(graph, root)
 
     @property
     def width(self) -> int:
@@ -320,7 +320,7 @@ class _Cut:
         held = {name: _attribute(module, self._root, name) for name in ops}
         for name, value in held.items():
             if ops[name] == "call_module" and isinstance(value, Tensor):
-                held[name] = _Constant(value)
+                held[name] = Constant(value)
         return fx.GraphModule(held, graph)
 
     def _copy_rest(self, graph: fx.Graph, numbers: Mapping[fx.Node, int]) -> fx.Graph:
@@ -353,7 +353,7 @@ class _Cut:
         return rest
 
 
-class _Constant(nn.Module):
+class Constant(nn.Module):
     """A tensor outside the network's state: a graph module's own buffers are all part of one."""
 
     value: Tensor
@@ -366,15 +366,20 @@ class _Constant(nn.Module):
         return self.value
 
 
-def _call_constants(graph: fx.Graph, root: nn.Module) -> None:
-    """Let a graph call what holds a tensor outside the state of `root`, in place of referring to it."""
-    state = root.state_dict()
+def call_constants(graph: fx.Graph, root: nn.Module) -> set[str]:
+    """Let a graph call what holds a tensor outside the state of `root`, in place of referring to it.
+
+    Returns their names, each of which has to be a `Constant` in a module of the graph.
+    """
+    state, found = root.state_dict(), set[str]()
     for node in [node for node in graph.nodes if node.op == "get_attr"]:
         name = str(node.target)
         if name not in state and isinstance(_attribute(root, root, name), Tensor):
             with graph.inserting_before(node):
                 node.replace_all_uses_with(graph.call_module(name))
             graph.erase_node(node)
+            found.add(name)
+    return found
 
 
 class _RestByMode(nn.Module):

@@ -1,11 +1,15 @@
 """Detectors on the features of other networks."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from edge_client.data.tasks.detection import cells
 from edge_client.models.build import build_model
+from edge_client.models.detector import Detector
 from edge_client.models.fixed_state import drawn_state, fixed_tensors, sent_tensors
 from edge_client.models.frozen_part import find_split
 from edge_client.models.registry import entry, is_ours, trunk_of
@@ -110,6 +114,30 @@ def test_the_cells_of_an_input_do_not_travel():
     assert not {"centres", "steps"} & sent_tensors(module).keys()
     assert {"centres", "steps"} <= fixed_tensors(module).keys()
     assert not drawn_state(spec("timm:lcnet_035", (3, 64, 64)), module)
+
+
+class Scaled(nn.Module):
+    """A trunk with numbers outside its state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 4, stride=4)
+        self.register_buffer("scale", torch.full((8, 1, 1), 0.5), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.patches(x) * self.scale)
+
+
+def test_numbers_outside_a_trunks_state_do_not_travel_and_count():
+    trunk, pictures = Scaled(), torch.rand(2, *SHAPE)
+    expected = trunk(pictures)
+    module = Detector(trunk, SHAPE, CLASSES)
+    for each in (module, copy.deepcopy(module)):
+        assert [name for name in sent_tensors(each) if name.startswith("trunk.")] == [
+            "trunk.patches.weight",
+            "trunk.patches.bias",
+        ]
+        torch.testing.assert_close(each.trunk(pictures)[0], expected)
 
 
 @pytest.mark.parametrize(
